@@ -7,7 +7,6 @@ Actions that bypass the context's machine are not shown, and really happen.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -19,12 +18,12 @@ from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine, nothing
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, Stack
+from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Device, Directory, Stack
 
 #: Names in the commands for values that are only known when they run.
 LEGEND = {
     "DIR": "a directory that the session makes, for mount points",
-    "PID": "the number of the session's process",
+    "ID": "a random word, new for each session",
     "SECRET": "a descriptor from which a random passphrase or key is read; it never is in a file",
     "KEYID": "the public name of a random key",
     "UUID": "the name of a cache set, which is new for each stack",
@@ -73,7 +72,7 @@ def _named(text: str, names: dict[str, str], own: str) -> str:
     """Replace values that are only known later by names. Words in the stack's `own` text stay."""
     for path, name in names.items():
         text = text.replace(path, name)
-    text = re.sub(rf"(?<![^\W_])fsstack(--?){os.getpid()}-", r"fsstack\1PID-", text)
+    text = re.sub(rf"(?<![^\W_])fsstack(--?){SESSION}-", r"fsstack\1ID-", text)
     text = re.sub(r"\b(lvm|mdadm)-[a-z0-9_]{8}\b", r"\1-XXXXXXXX", text)
     for form, name in _IDS.items():
         text = re.sub(form, lambda found, name=name: found[0] if found[0] in own else name, text)  # type: ignore[misc]

@@ -189,6 +189,10 @@ class Secret:
         return commands.secret_fd(hashlib.shake_256(self._bytes).digest(size))
 
 
+#: A random word in the names of this process. They are global to the machine, but containers repeat process numbers.
+SESSION = os.urandom(4).hex()
+
+
 @dataclass
 class BuildContext:
     """The context of a layer: the machine, an empty directory, a secret, the journal, and unique names."""
@@ -226,8 +230,8 @@ class BuildContext:
         return path
 
     def name(self, layer: str) -> str:
-        """Return a unique device-mapper name for the lifetime of this stack."""
-        return f"fsstack-{os.getpid()}-{self.depth}-{layer}"
+        """Return a unique name for a mapping, an array, a group or a pool for the lifetime of this stack."""
+        return f"fsstack-{SESSION}-{self.depth}-{layer}"
 
     @contextmanager
     def mounted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice, RamD
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight import explain
-from pytest_fsstack.stack.model import Device, Stack
+from pytest_fsstack.stack.model import SESSION, Device, Stack
 
 LOOP = LoopDevice(1 << 30)
 
@@ -32,8 +31,8 @@ def test_the_commands_of_luks_stand_in_the_order_in_which_they_are_run() -> None
     assert commands_of("luks | ext4(mount='noatime')") == [
         "cryptsetup --batch-mode luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --cipher "
         "aes-xts-plain64 --key-size 512 --key-file /proc/self/fd/SECRET LOOP",
-        "cryptsetup --batch-mode open --type luks --key-file /proc/self/fd/SECRET LOOP fsstack-PID-1-luks",
-        "dmsetup remove --deferred fsstack-PID-1-luks",
+        "cryptsetup --batch-mode open --type luks --key-file /proc/self/fd/SECRET LOOP fsstack-ID-1-luks",
+        "dmsetup remove --deferred fsstack-ID-1-luks",
         "wipefs -aq DM",
         "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard DM",
         "mkdir -p DIR/2-ext4",
@@ -50,7 +49,7 @@ def test_sections_and_names_are_explained_and_only_those_that_there_are() -> Non
     lines = explained("luks | ext4")
     assert re.findall(r"^## (\w+)", "\n".join(lines), re.MULTILINE) == ["build", "remount", "take"]
     legend = [line.split(":")[0] for line in lines[1:4]]
-    assert legend == ["# DIR", "# PID", "# SECRET"]
+    assert legend == ["# DIR", "# ID", "# SECRET"]
     assert not any(line.startswith("# SECRET") for line in explained("ext4"))
     # Nothing is mounted.
     assert re.findall(r"^## (\w+)", "\n".join(explained("raw")), re.MULTILINE) == ["build"]
@@ -74,7 +73,7 @@ def test_a_daemon_runs_in_the_background_and_gets_its_passphrase_by_a_descriptor
 
 def test_numbers_are_exact_on_the_device_and_said_to_be_none_above_a_layer_that_takes_room() -> None:
     (table,) = {line for line in commands_of("linear(offset='1M') | raw") if "--table" in line}
-    assert table == "dmsetup create fsstack-PID-1-linear --table '0 2095104 linear LOOP 2048'"
+    assert table == "dmsetup create fsstack-ID-1-linear --table '0 2095104 linear LOOP 2048'"
     assert not any("lengths" in line for line in explained("linear | delay | ext4"))
     assert sum("lengths" in line for line in explained("luks | linear | delay | ext4")) == 1
 
@@ -107,7 +106,7 @@ def test_every_layer_can_be_explained_twice_alike(name: str) -> None:
     text = BUILT_IN[name].example_stack()
     first = explained(text)
     assert first == explained(text)
-    assert str(os.getpid()) not in " ".join(line for line in first if "fsstack-" in line).split("-")
+    assert SESSION not in " ".join(first)
 
 
 @pytest.mark.parametrize("device", [RamDevice(1 << 30), DiskDevice(Path("/dev/zero"), False, discard=True)])

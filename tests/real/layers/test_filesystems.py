@@ -20,7 +20,7 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
+from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Stack
 from pytest_fsstack.stack.tuning import Queue
 from tests.real.conftest import LoopDevice as MakeLoop, built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
@@ -146,13 +146,13 @@ from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import BuildContext, Stack
 from pytest_fsstack.machine.real import RealMachine
-BuildContext.name = lambda context, layer: f"fsstack-{os.getpid()}-1-{{layer}}"
+BuildContext.name = lambda context, layer: f"fsstack-{SESSION}-1-{{layer}}"
 mounts.private_namespace()
 here = Path({str(tmp_path)!r})
 (here / "other").mkdir()
 context = BuildContext(here / "other", Journal(here / "other-journal", RealMachine()))
 with build(Stack((Zfs(),)), LoopDevice({SIZE}), context) as stack:
-    assert commands.run("zpool", "list", "-H", "-o", "name").split() == ["fsstack-{os.getpid()}-1-zfs"]
+    assert commands.run("zpool", "list", "-H", "-o", "name").split() == ["fsstack-{SESSION}-1-zfs"]
     assert list(stack.path.iterdir()) == []
     print("stood")
 """

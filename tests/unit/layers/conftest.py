@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
-from pytest_fsstack.stack.model import Block, BuildContext, Layer, Pool, Stack
+from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Pool, Stack
 
 #: Of the device `/dev/fake`: 384 MiB.
 SECTORS = 786432
@@ -30,7 +30,7 @@ class LayerMachine(RecordingMachine):
 
     def taken(self) -> list[str]:
         """Return the commands since the last call, but for those that make mount points and hold mappings."""
-        names = {str(self.directory): "DIR", f"fsstack-{os.getpid()}": "fsstack-PID", str(os.getpid()): "PID"}
+        names = {str(self.directory): "DIR", SESSION: "ID", str(os.getpid()): "PID"}
         lines = [line for line in self.commands if not line.startswith(("mkdir", "dmsetup remove --deferred"))]
         for old, new in names.items():
             lines = [line.replace(old, new) for line in lines]

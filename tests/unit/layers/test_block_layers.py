@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from pytest_fsstack.layers.dmcrypt import Dmcrypt
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal
-from pytest_fsstack.stack.model import Block, BuildContext, Stack
+from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import SECTORS, LayerMachine, only
 
@@ -35,7 +37,15 @@ class Maker:
         with only(text).opened(self.device, self.context) as place:
             assert isinstance(place, Block)
             name = self.machine.mapping_name(place.path)
-            return [*self.machine.taken(), f"gives {name}".replace(self.context.name(""), "fsstack-PID-1-")]
+            return [*self.machine.taken(), f"gives {name}".replace(self.context.name(""), "fsstack-ID-1-")]
+
+
+def test_another_session_has_other_names_even_with_the_same_process_number(context: BuildContext) -> None:
+    code = "from pytest_fsstack.stack.model import SESSION; print(SESSION)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    # The shortest limit is md's, of 32 bytes.
+    assert len(f"md_{context.name('md').replace(SESSION, other)}") < 32
+    assert other not in context.name("md")
 
 
 @pytest.fixture
@@ -62,7 +72,7 @@ def maker(machine: LayerMachine, device: Block, context: BuildContext) -> Maker:
 def test_a_target_gets_its_options_in_its_table(
     text: str, table: str, maker: Maker, context: BuildContext, journal: RecordingJournal
 ) -> None:
-    name = f"fsstack-PID-1-{text.partition('(')[0]}"
+    name = f"fsstack-ID-1-{text.partition('(')[0]}"
     assert maker.created(text) == ["wipefs -aq /dev/fake"]
     assert maker.opened(text) == [f"dmsetup create {name} --table '{table}'", f"gives {name}"]
     assert journal.entered == [("dm", {"name": context.name(text.partition("(")[0])})]
@@ -83,7 +93,7 @@ def test_integrity_is_formatted_and_opened_with_the_same_checksum(maker: Maker) 
     ]
     assert maker.opened(text)[0] == (
         "integritysetup --batch-mode open --integrity crc32c --integrity-bitmap-mode -v /dev/fake "
-        "fsstack-PID-1-integrity"
+        "fsstack-ID-1-integrity"
     )
 
 
@@ -105,7 +115,7 @@ def test_luks_knows_its_versions_and_the_mapping_of_its_tags(
     assert " --integrity hmac-sha256 --integrity-no-wipe " in maker.created(text)[1]
     assert maker.opened(text)[0] == (
         "cryptsetup --batch-mode open --type luks --integrity-no-journal --perf-no_read_workqueue --key-file "
-        "/proc/self/fd/SECRET /dev/fake fsstack-PID-1-luks"
+        "/proc/self/fd/SECRET /dev/fake fsstack-ID-1-luks"
     )
     assert journal.entered == [("dm", {"name": context.name(name)}) for name in ("luks_dif", "luks")]
 
@@ -115,7 +125,7 @@ def test_dmcrypt_gets_its_performance_flags(maker: Maker) -> None:
     flags = "--perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --allow-discards"
     assert maker.opened(text)[0] == (
         f"cryptsetup --batch-mode open --type plain --cipher aes-xts-plain64 --key-size 512 {flags} --key-file "
-        "/proc/self/fd/SECRET --keyfile-size 64 /dev/fake fsstack-PID-1-dmcrypt"
+        "/proc/self/fd/SECRET --keyfile-size 64 /dev/fake fsstack-ID-1-dmcrypt"
     )
 
 
@@ -150,7 +160,7 @@ def test_dmcrypt_gets_its_performance_flags(maker: Maker) -> None:
 def test_a_logical_volume_is_made_as_its_kind_says(
     text: str, lvcreate: list[str], maker: Maker, context: BuildContext, journal: RecordingJournal
 ) -> None:
-    group = "fsstack-PID-1-lvm"
+    group = "fsstack-ID-1-lvm"
     assert maker.created(text) == [
         "wipefs -aq /dev/fake",
         "lvm pvcreate -qffy /dev/fake",
@@ -169,14 +179,14 @@ def test_stripes_are_on_slices_of_the_device(maker: Maker) -> None:
     text = "lvm(kind='striped', stripes=3, stripe_size=16384, pvcreate='--metadatasize 1M')"
     wipe, slices, *made = maker.created(text)
     assert wipe == "wipefs -aq /dev/fake"
-    name = "fsstack-PID-1-pv"
+    name = "fsstack-ID-1-pv"
     tables = [f"{name}-{number},,,rw,0 262144 linear /dev/fake {number * 262144}" for number in range(3)]
     assert slices == f"dmsetup create --concise '{';'.join(tables)}'"
     volumes = ["DM", "DM2", "DM3"]
     assert made == [
         *(f"{tool} {volume}" for volume in volumes for tool in ("wipefs -aq", "lvm pvcreate -qffy --metadatasize 1M")),
-        f"lvm vgcreate -q --setautoactivation n fsstack-PID-1-lvm {' '.join(volumes)}",
-        "lvm lvcreate -qy -an --stripes 3 --stripesize 16384b -Wn -Zn --name lv --extents 100%FREE fsstack-PID-1-lvm",
+        f"lvm vgcreate -q --setautoactivation n fsstack-ID-1-lvm {' '.join(volumes)}",
+        "lvm lvcreate -qy -an --stripes 3 --stripesize 16384b -Wn -Zn --name lv --extents 100%FREE fsstack-ID-1-lvm",
     ]
 
 
@@ -232,7 +242,7 @@ def test_lvm_knows_nothing_but_its_own_volumes(tmp_path: Path) -> None:
 )
 def test_a_raid_is_on_slices_of_the_device(text: str, expected: str, maker: Maker) -> None:
     slices, array, _ = maker.opened(text)
-    assert array == f"dmsetup create fsstack-PID-1-raid --table '{expected}'"
+    assert array == f"dmsetup create fsstack-ID-1-raid --table '{expected}'"
     extents = [
         (int(start), int(start) + int(length))
         for length, start in re.findall(r"rw,0 (\d+) linear /dev/fake (\d+)", slices)
@@ -250,7 +260,7 @@ def test_copies_count_as_equal_only_where_the_superblocks_were_emptied(maker: Ma
     assert maker.machine.written == [Path(name) for name in ("DM5", "DM6", "DM7", "DM8")]
     commands = maker.machine.taken()
     assert commands[0] == "wipefs -aq /dev/fake"
-    assert commands[-1] == "dmsetup status fsstack-PID-1-raid"
+    assert commands[-1] == "dmsetup status fsstack-ID-1-raid"
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,8 @@ def test_a_pool_is_made_so_that_no_import_mounts_it(
     assert machine.taken() == with_daemon(
         fuse,
         "wipefs -aq /dev/fake",
-        f"zpool create {ours} -O compression=lz4 -o ashift=12 fsstack-PID-1-zfs /dev/fake",
-        "zpool export fsstack-PID-1-zfs",
+        f"zpool create {ours} -O compression=lz4 -o ashift=12 fsstack-ID-1-zfs /dev/fake",
+        "zpool export fsstack-ID-1-zfs",
         daemon=" --max-arc-size 64",
     )
 
@@ -161,12 +161,12 @@ def test_an_import_looks_at_its_own_device_only(
     assert not devices.exists()
     assert machine.taken() == with_daemon(
         fuse,
-        "zpool import -d DIR/1-zfs-devices -o cachefile=none fsstack-PID-1-zfs",
-        "zfs set mountpoint=DIR/1-zfs fsstack-PID-1-zfs",
-        "zfs mount -o noatime fsstack-PID-1-zfs",
+        "zpool import -d DIR/1-zfs-devices -o cachefile=none fsstack-ID-1-zfs",
+        "zfs set mountpoint=DIR/1-zfs fsstack-ID-1-zfs",
+        "zfs mount -o noatime fsstack-ID-1-zfs",
         "umount DIR/1-zfs",
-        "zfs set mountpoint=none fsstack-PID-1-zfs",
-        "zpool export fsstack-PID-1-zfs",
+        "zfs set mountpoint=none fsstack-ID-1-zfs",
+        "zpool export fsstack-ID-1-zfs",
     )
 
 
@@ -196,10 +196,10 @@ def test_an_encrypted_pool_gets_its_key_by_stdin_each_time(
         lines = machine.taken()
     assert [line for line in lines if "SECRET" in line] == [
         "zpool create -f -o cachefile=none -O canmount=noauto -O mountpoint=none "
-        f"{PROPERTIES} fsstack-PID-1-zfs /dev/fake <&SECRET",
-        "zfs load-key fsstack-PID-1-zfs <&SECRET",
+        f"{PROPERTIES} fsstack-ID-1-zfs /dev/fake <&SECRET",
+        "zfs load-key fsstack-ID-1-zfs <&SECRET",
     ]
-    assert lines.index("zfs load-key fsstack-PID-1-zfs <&SECRET") < lines.index("zfs mount fsstack-PID-1-zfs")
+    assert lines.index("zfs load-key fsstack-ID-1-zfs <&SECRET") < lines.index("zfs mount fsstack-ID-1-zfs")
     assert machine.secrets == [32, 32]
 
 
@@ -271,8 +271,8 @@ def test_a_layer_on_a_pool_is_made_of_all_its_devices_and_each_is_checked(
 ) -> None:
     machine.filesystems.add("zfs")
     on_pool(count, text).create(pool(machine, checked, count), context)
-    lines = [re.sub(r"-f -o .* fsstack-PID-1-zfs", "POOL", line) for line in machine.taken()]
-    lines = [line.replace("fsstack-PID-1-zfs", "POOL") for line in lines]
+    lines = [re.sub(r"-f -o .* fsstack-ID-1-zfs", "POOL", line) for line in machine.taken()]
+    lines = [line.replace("fsstack-ID-1-zfs", "POOL") for line in lines]
     assert [line for line in lines if line.startswith(("zpool create", "zpool add", "mkfs"))] == expected
     names = [f"fake{number}" for number in range(count)]
     assert [line for line in lines if line.startswith("wipefs")] == [f"wipefs -aq /dev/{name}" for name in names]

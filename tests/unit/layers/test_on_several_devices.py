@@ -86,8 +86,8 @@ def test_it_is_refused_where_it_is_wrong(text: str, facts: str, under: str) -> N
 
 # -- md ----------------------------------------------------------------------------------------------------------------
 
-CREATE = "mdadm --create /dev/md/fsstack-PID-1-md --config=FILE --homehost=any --run --metadata=1.2"
-STOP = ["mdadm --stop /dev/md_fsstack-PID-1-md", "udevadm settle"]
+CREATE = "mdadm --create /dev/md/fsstack-ID-1-md --config=FILE --homehost=any --run --metadata=1.2"
+STOP = ["mdadm --stop /dev/md_fsstack-ID-1-md", "udevadm settle"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_md_is_assembled_of_the_devices_that_it_has(
 ) -> None:
     with only("md").opened(first(pool, 2), dataclasses.replace(context, lost_device=lost)) as place:
         assert str(place.path) == f"/dev/md_{context.name('md')}"
-        assembled = f"mdadm --assemble /dev/md/fsstack-PID-1-md --config=FILE {words}"
+        assembled = f"mdadm --assemble /dev/md/fsstack-ID-1-md --config=FILE {words}"
         assert machine.taken() == ["udevadm settle", assembled]
     assert machine.taken() == STOP
 
@@ -225,7 +225,7 @@ def test_a_device_is_given_back_through_the_guard(machine: LayerMachine, pool: P
     with only("md").opened(pair, context) as place:
         machine.taken()
         only("md").regain(place, pair, context, 1)
-        assert machine.taken() == ["wipefs -aq /dev/b", "mdadm --add /dev/md_fsstack-PID-1-md /dev/b"]
+        assert machine.taken() == ["wipefs -aq /dev/b", "mdadm --add /dev/md_fsstack-ID-1-md /dev/b"]
 
 
 # -- LVM ---------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_lvm_stands_on_all_devices_of_a_pool(
     text: str, commands: list[str], machine: LayerMachine, pool: Pool, context: BuildContext
 ) -> None:
     only(f"pool(3) | lvm(kind='{text}')").create(first(pool, 3), context)
-    group, paths = "fsstack-PID-1-lvm", ["/dev/a", "/dev/b", "/dev/c"]
+    group, paths = "fsstack-ID-1-lvm", ["/dev/a", "/dev/b", "/dev/c"]
     made = [line for path in paths for line in (f"wipefs -aq {path}", f"lvm pvcreate -qffy {path}")]
     made.append(f"lvm vgcreate -q --setautoactivation n {group} {' '.join(paths)}")
     lvm = [line for line in machine.taken() if not line.startswith("dmsetup status ")]
@@ -410,7 +410,7 @@ def test_writecache_begins_empty_and_covers_the_first_device(
     assert machine.taken() == WIPED
     with layer.opened(pair, context):
         table = f"0 {SECTORS} writecache s /dev/a /dev/b 1024 0"
-        assert machine.taken() == [f"dmsetup create fsstack-PID-1-writecache --table '{table}'"]
+        assert machine.taken() == [f"dmsetup create fsstack-ID-1-writecache --table '{table}'"]
 
 
 def test_a_cache_in_memory_stands_as_long_as_the_stack_and_is_no_device_of_the_session(
