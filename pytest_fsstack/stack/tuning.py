@@ -83,7 +83,8 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
     old = current(machine, path)
     back, text = _way_back(machine, path, old)
     # Also without a change: otherwise the cleanup of a dead session could restore it during this one.
-    with journal.entry(SETTING, path=str(path), old=old, value=value, back=str(back), text=text):
+    facts = {"path": str(path), "old": old, "value": value, "back": str(back), "text": text}
+    with journal.entry(SETTING, **facts, diskseq=_diskseq(machine, path)):
         try:
             machine.set(path, value)
             if not equal(value, now := current(machine, path)):
@@ -99,11 +100,18 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
                 machine.set(back, text)
 
 
+def _diskseq(machine: Machine, path: Path) -> str | None:
+    """Return what tells a device with this setting from a later one with its name, since Linux 5.15."""
+    return machine.setting(path.parents[1] / "diskseq")
+
+
 def _still_set(machine: Machine, facts: Facts) -> bool:
     path, old, value = Path(journals.text(facts, "path")), journals.text(facts, "old"), journals.text(facts, "value")
     if not is_setting(machine, path) or not is_setting(machine, Path(journals.text(facts, "back"))):
         raise UndoError("this plugin does not set it")
     now = current(machine, path)
+    if now is not None and facts.get("diskseq") != _diskseq(machine, path):
+        raise OutdatedEntryError("another device has the name now")
     if now not in (None, old) and not equal(value, now):
         raise OutdatedEntryError(f"it was changed to {now} since the session set it to {value}")
     return equal(value, now) and not equal(value, old)

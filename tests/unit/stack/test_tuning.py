@@ -330,8 +330,8 @@ def test_a_setting_that_is_not_there_is_missing(
 # -- after a killed session --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def killed(journals: Path, sys_: Path, governors: list[Path]) -> list[Path]:
+def kill_in(block: str, journals: Path, sys_: Path) -> None:
+    """Kill a process in a block of it."""
     code = f"""
 import os, pathlib
 from pytest_fsstack.stack import tuning
@@ -339,10 +339,16 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 machine = RealMachine()
 machine.sysfs = pathlib.Path({str(sys_)!r})
-with tuning.Governor("performance", machine).applied(Journal(pathlib.Path({str(journals)!r}), machine)):
+journal = Journal(pathlib.Path({str(journals)!r}), machine)
+with {block}:
     os.kill(os.getpid(), 9)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def killed(journals: Path, sys_: Path, governors: list[Path]) -> list[Path]:
+    kill_in('tuning.Governor("performance", machine).applied(journal)', journals, sys_)
     assert read(governors) == ["performance", "performance"]
     return governors
 
@@ -363,6 +369,16 @@ def test_a_clean_up_leaves_alone_what_was_changed_since(killed: list[Path], jour
     assert re.search(rf"setting {killed[0]} .*\bschedutil\b.*\bperformance\b", line)
     assert read(killed) == ["schedutil", "schedutil"]
     assert list(journals.iterdir()) == []
+
+
+def test_a_clean_up_leaves_another_device_of_the_same_name_alone(journals: Path, sys_: Path) -> None:
+    read_ahead, diskseq = sys_ / "block/sdz/queue/read_ahead_kb", sys_ / "block/sdz/diskseq"
+    diskseq.write_text("7\n")
+    kill_in(f'tuning.written(pathlib.Path({str(read_ahead)!r}), "4096", journal)', journals, sys_)
+    diskseq.write_text("8\n")
+    (line,) = cleanup(journals)
+    assert f"left alone: setting {read_ahead} " in line
+    assert read_ahead.read_text() == "4096"
 
 
 def test_a_clean_up_waits_for_a_living_session_that_wants_the_same(
