@@ -48,8 +48,9 @@ def in_keyring(script: str, *words: str) -> list[str]:
     return ["keyctl", "session", "-", "sh", "-euc", script, "sh", *words]
 
 
-def _authentication_token(key: bytes, signature: str) -> bytes:
+def _authentication_token(part: bytes) -> bytes:
     """Pack a ``struct ecryptfs_auth_tok`` (linux/ecryptfs.h) with a key that needs no derivation."""
+    key, signature = part[:64], part[64:].hex()
     version, password, sha512, key_set = 0x0004, 0, 10, 0x02
     head = struct.pack("=HHI", version, password, 0)
     session_key = bytes(3 * 4 + 512 + 64)
@@ -129,8 +130,8 @@ class Ecryptfs(DirectoryLayer):
         with contextlib.ExitStack() as undo:
             with contextlib.ExitStack() as keys:
                 signatures, words, fds = [], [], []
-                for key, signature in self._keys(context):
-                    fds.append(keys.enter_context(commands.secret_fd(_authentication_token(key, signature))))
+                for token, signature in self._tokens(context):
+                    fds.append(keys.enter_context(token))
                     words += [signature, f"/proc/self/fd/{fds[-1]}"]
                     signatures.append(signature)
                 # mount.ecryptfs, if installed, would ask questions.
@@ -139,12 +140,12 @@ class Ecryptfs(DirectoryLayer):
                 directory = undo.enter_context(place)
             yield directory
 
-    def _keys(self, context: BuildContext) -> list[tuple[bytes, str]]:
-        """Return the keys for contents and names, each with its public identifier."""
+    def _tokens(self, context: BuildContext) -> list[tuple[contextlib.AbstractContextManager[int], str]]:
+        """Return descriptors of the keys for contents and names, each with its public identifier."""
         count = 2 if self.fnek else 1
         with context.secret.key(count * 72) as fd:
             parts = [os.read(fd, 72) for _ in range(count)]
-        return [(part[:64], part[64:].hex()) for part in parts]
+        return [(commands.secret_fd(_authentication_token(part)), part[64:].hex()) for part in parts]
 
     def _options(self, signatures: list[str]) -> list[str]:
         return [

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN, kernel_encryption
 from pytest_fsstack.machine import commands
-from pytest_fsstack.preflight.recording import RecordingJournal
+from pytest_fsstack.machine.port import Word
+from pytest_fsstack.preflight.recording import RecordingJournal, nothing
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
@@ -218,6 +220,34 @@ def test_a_secret_never_shows_itself(journal: RecordingJournal) -> None:
     with secret.key(64) as first, secret.key(64) as again, Secret().key(64) as other:
         keys = [os.read(fd, 100) for fd in (first, again, other)]
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("text", ["luks", "dmcrypt", "ecryptfs", "fscrypt", "gocryptfs"])
+def test_no_traceback_of_a_failed_command_shows_a_key(
+    text: str, machine: LayerMachine, context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(argv: Sequence[Word], stdin: int | None = None, fds: Sequence[int] = (), *rest: object) -> str:
+        if fds or stdin:
+            raise commands.CommandError([text], 1, "")
+        return ""
+
+    monkeypatch.setattr(machine, "_record", failing)
+    context.secret._bytes = bytes(range(65, 97))
+    with context.secret.passphrase() as passphrase, context.secret.key(144) as key:
+        # The second key of ecryptfs begins at 72.
+        forms = os.read(passphrase, 64).decode(), *(repr(os.read(key, 72)[:16])[2:-1] for _ in range(2))
+    layer = only(text)
+    below = Directory(context.directory) if Directory in layer.takes else Block(Path("/dev/fake"), nothing, machine)
+
+    def build() -> None:
+        layer.create(below, context)
+        with layer.opened(below, context):
+            pytest.fail("it is open")
+
+    with pytest.raises(commands.CommandError) as caught:
+        build()
+    shown = "".join(repr(entry.frame.f_locals) for entry in caught.traceback[1:])
+    assert [form for form in forms if form in shown] == []
 
 
 def test_what_holds_a_refused_device_is_not_written_to(machine: LayerMachine, context: BuildContext) -> None:
