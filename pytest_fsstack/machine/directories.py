@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import tempfile
@@ -471,9 +472,17 @@ def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
         marker, unfinished = directory.new_file(_MARKER)
         with closing(marker):
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            write_all(marker, _machine_id())
             directory.rename(unfinished, _MARKER)
             with directory.make("data", 0o755) as data:
                 yield data
+
+
+def _machine_id() -> bytes:
+    """Return a hash of this machine's id, which is confidential (machine-id(5)), or else of its boot."""
+    files = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+    text = next(text for file in files if file.exists() and (text := file.read_bytes().strip()))
+    return hashlib.sha256(text).hexdigest().encode()
 
 
 def remove_stale(parent: Path) -> list[str]:
@@ -485,7 +494,7 @@ def remove_stale(parent: Path) -> list[str]:
         return []
     with above:
         for name in sorted(os.listdir(above.fileno())):
-            # It is another user's, locked by a running session, or just removed.
+            # It is another user's or machine's, locked by a running session, or just removed.
             with contextlib.suppress(OSError):
                 if name.startswith("fsstack-"):
                     lines.append(_remove_if_stale(above, name))
@@ -497,6 +506,9 @@ def _remove_if_stale(above: HeldDirectory, name: str) -> str:
     with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
         if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
             raise PermissionError(errno.EPERM, f"{directory.path} belongs to another user")
+        # Many shared filesystems do not show a lock to other machines.
+        if os.read(marker, 100) != _machine_id():
+            raise PermissionError(errno.EPERM, f"{directory.path} belongs to another machine")
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             above.remove(name, directory)

@@ -50,7 +50,9 @@ def test_a_reader_for_some_seconds_at_the_end_costs_no_label(loop_device: LoopDe
     assert guard.labelled(loop.path)
 
 
-def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: Path) -> None:
+def test_a_directory_of_a_dead_session_is_removed_without_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from pytest_fsstack.machine import directories\nfrom pytest_fsstack.machine.journal import Journal\n"
@@ -64,6 +66,10 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
     (dead,) = tmp_path.glob("fsstack-*")
     mine = tmp_path / "fsstack-mine"
     mine.mkdir()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(directories, "_machine_id", lambda: b"another machine")
+        assert directories.remove_stale(tmp_path) == []
+        assert list(dead.rglob("data/data"))
     book = Journal(tmp_path / "living", RealMachine())
     with directories.lasting(tmp_path, book) as living:
         (line,) = directories.remove_stale(tmp_path)
