@@ -33,8 +33,8 @@ def check_idle(path: Path) -> None:
     """Raise `Refused` unless `path` is a block device that nothing uses, in whole or in part.
 
     Uses are: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
-    device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot run
-    counts as an objection.
+    device, exported by NVMe over fabrics, open in a process, held by the kernel, under the root filesystem, or
+    read-only. A check that cannot run counts as an objection.
     """
     check_unused(identify(path), frozenset(), PATIENCE)
 
@@ -157,6 +157,19 @@ def _behind(loop: Path) -> str | None:
     return file and (sharing.device_behind(file) or blockdev.major_minor(file.device))
 
 
+def _exported(disk: Disk, areas: Areas) -> str | None:
+    # drivers/nvme/target/io-cmd-bdev.c neither claims the device, nor has a descriptor of a process.
+    target = blockdev.SYS / "kernel/config/nvmet"
+    if (blockdev.SYS / "module/nvmet").exists() and not target.exists():
+        return "the kernel may export it by NVMe over fabrics; `mount -t configfs none /sys/kernel/config` shows that"
+    for enable in target.glob("subsystems/*/namespaces/*/enable"):
+        with contextlib.suppress(FileNotFoundError):  # removed in between
+            number = blockdev.number_of_name(read(enable.with_name("device_path")))
+            if number in areas and number and read(enable) != "0":
+                return f"{areas[number].subject} is exported by NVMe over fabrics; `echo 0 >{enable}` first"
+    return None
+
+
 _CHECKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
     _out_of_sight,
     _read_only,
@@ -166,6 +179,7 @@ _CHECKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
     _swapped,
     _held,
     _behind_loop,
+    _exported,
 )
 
 

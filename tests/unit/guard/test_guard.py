@@ -183,6 +183,18 @@ def test_another_device_of_a_mounted_btrfs(machine: Machine, sdb: Path) -> None:
     assert "1234-abcd" in refusal(sdb)
 
 
+def test_a_device_that_the_kernel_exports(machine: Machine, sdb: Path) -> None:
+    (machine.sys / "module/nvmet").mkdir(parents=True)
+    assert "configfs" in refusal(sdb)
+    namespace = machine.sys / "kernel/config/nvmet/subsystems/testnqn/namespaces/1"
+    namespace.mkdir(parents=True)
+    (namespace / "device_path").write_text(f"{sdb}\n")
+    (namespace / "enable").write_text("1\n")
+    assert f"{namespace}/enable" in refusal(sdb)
+    (namespace / "enable").write_text("0\n")
+    guard.check_idle(sdb)
+
+
 # -- partitions --------------------------------------------------------------------------------------------------------
 
 
