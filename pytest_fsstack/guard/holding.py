@@ -17,6 +17,7 @@ from pytest_fsstack.guard.label import RecordProof, check_size, write_label_on
 from pytest_fsstack.guard.sharing import overlapping
 from pytest_fsstack.machine import blockdev
 from pytest_fsstack.machine.blockdev import read, whole
+from pytest_fsstack.machine.descriptors import closing, opened
 
 LOCKS = Path("/run/lock")
 
@@ -131,9 +132,35 @@ def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
     with _locked(disk), ExitStack() as undo:
         with refusing_errors(disk.user_path):
             fd = undo.enter_context(blockdev.opened(disk.path, disk.number))
+            undo.enter_context(_unshared(fd))
         holding = Held(disk, fd, overwrite)
         holding.verify()
         yield holding
+
+
+_own: set[int] = set()
+
+
+@contextlib.contextmanager
+def _unshared(fd: int) -> Iterator[None]:
+    """Take a descriptor away from children that are forked in the block, as by `multiprocessing`."""
+    _own.add(fd)
+    try:
+        yield
+    finally:
+        _own.remove(fd)
+
+
+def _disown() -> None:
+    """Release devices and locks in a forked child: it would keep the device in use, even after this session."""
+    # Their numbers stay in use, because whatever closes them was forked as well.
+    if _own:
+        with opened(os.devnull) as null:
+            for fd in _own:
+                os.dup2(null, fd, inheritable=False)
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 @contextlib.contextmanager
@@ -159,7 +186,8 @@ def _locked(disk: Disk) -> Iterator[None]:
                 operations[area.number] = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             operations[disk.number] = fcntl.LOCK_EX
             for number, operation in operations.items():
-                undo.callback(os.close, _lock(disk, number, operation))
+                fd = undo.enter_context(closing(_lock(disk, number, operation)))
+                undo.enter_context(_unshared(fd))
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -105,6 +106,21 @@ def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_
         device.check()
         with loop.path.open("rb"), pytest.raises(guard.Refused, match=rf"\b{os.getpid()}\b"):
             device.check()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_forked_child_keeps_no_device_from_use(loop_device: LoopDevice) -> None:
+    disk = guard.identify(loop_device().path)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    try:
+        with guard.held(disk, overwrite=False) as device:
+            child.start()
+            device.check()
+        with guard.held(disk, overwrite=False):
+            pass
+    finally:
+        child.kill()
+        child.join()
 
 
 BELOW_A_LONG_PATH = """
