@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_fsstack.guard.disk import Disk, Refused, identify, refusing_errors, shown_size
-from pytest_fsstack.guard.label import LABEL_BLOCK, digest_of, label_on
+from pytest_fsstack.guard.label import digest_of, label_on
 from pytest_fsstack.guard.reading import in_words, opened_uncached, pread, probe, samples
 from pytest_fsstack.machine.blockdev import node, partitions
 
@@ -36,17 +36,13 @@ def _contents(disk: Disk) -> str | None:
         if label and label.size != disk.size:
             other, size = shown_size(label.size), shown_size(disk.size)
             return f"it carries the scratch label of another device, of {other}, not {size}"
-        if label and label.digest:
+        if label:
             if label.digest == digest_of(fd, disk.size, label.id):
                 return None
             return "it carries the scratch label, but something was written to it since"
         for offset, length in samples(disk.size):
             data = pread(fd, length, offset)
-            if label and not offset:
-                data = bytes(LABEL_BLOCK) + data[LABEL_BLOCK:]
             if data != bytes(length):
                 first = offset + length - len(data.lstrip(b"\0"))
-                if label:
-                    return f"it carries a scratch label of an older version, which does not vouch for byte {first}"
                 return f"it holds data without a known signature, at byte {first} of {disk.size}"
     return None

@@ -25,22 +25,16 @@ _LABEL = (
     "pytest-fsstack scratch device: holds nothing worth keeping and may be overwritten.\n"
     "format 2\nsize {size}\nid {id}\ndigest {digest}\n"
 )
-
-#: Format 1 had no digest, so it proves nothing about the rest of the device.
-_LABEL_PATTERN = re.compile(
-    re.escape(_LABEL.partition("format")[0])
-    + r"format (?:1\nsize (?P<old_size>\d+)\nid [0-9a-f]{32}"
-    + r"|2\nsize (?P<size>\d+)\nid (?P<id>[0-9a-f]{32})\ndigest (?P<digest>[0-9a-f]{64}))\n"
-)
+_LABEL_PATTERN = re.compile(re.escape(_LABEL.partition("{")[0]) + r"(\d+)\nid ([0-9a-f]{32})\ndigest ([0-9a-f]{64})\n")
 
 
 @dataclass(frozen=True)
 class _Label:
-    """The contents of a label. In format 1, there is no digest."""
+    """The contents of a label."""
 
     size: int
-    id: str = ""
-    digest: str = ""
+    id: str
+    digest: str
 
 
 def write_label(path: Path) -> None:
@@ -111,9 +105,7 @@ def label_on(fd: int, size: int) -> _Label | None:
     match = _LABEL_PATTERN.fullmatch(text.decode(errors="replace"))
     if match is None or pread(fd, MIB, size - MIB) != bytes(MIB):
         return None
-    if match["old_size"]:
-        return _Label(int(match["old_size"]))
-    return _Label(int(match["size"]), match["id"], match["digest"])
+    return _Label(int(match[1]), match[2], match[3])
 
 
 def digest_of(fd: int, size: int, name: str, *, emptied: bool = False) -> str:

@@ -64,21 +64,6 @@ def test_what_a_test_left_is_no_reason(scratch: Loop) -> None:
     guard.check_contents(scratch.path)
 
 
-OLD = (
-    b"pytest-fsstack scratch device: holds nothing worth keeping and may be overwritten.\n"
-    b"format 1\nsize %d\nid 0123456789abcdef0123456789abcdef\n"
-)
-
-
-def test_a_label_of_format_1_proves_nothing(loop_device: LoopDevice) -> None:
-    loop = loop_device()
-    loop.write(OLD % (64 * MIB), 0)
-    guard.check_contents(loop.path)
-    loop.write(b"data", 20 * MIB)
-    with pytest.raises(guard.Refused, match=rf"\blabel\b.*\bbyte {20 * MIB}\b"):
-        guard.check_contents(loop.path)
-
-
 def test_a_label_with_another_digest_is_refused(scratch: Loop) -> None:
     text = scratch.path.read_bytes()[:4096]
     at = text.index(b"digest ") + 7
