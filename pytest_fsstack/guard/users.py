@@ -357,11 +357,7 @@ def _process(thread: Path) -> str:
 
 def _ended(thread: Path) -> bool:
     """Whether a thread is gone or a zombie, which has neither files nor mounts."""
-    try:
-        text = (thread / "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return text.rpartition(")")[2].split()[0] in {"Z", "X"}
+    return commands.stat_fields(thread)[:1] in ([], ["Z"], ["X"])
 
 
 def _process_text(thread: Path) -> str:

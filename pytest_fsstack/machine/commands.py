@@ -136,14 +136,21 @@ class Process:
         return self._result
 
 
-def _exiting(pid: int) -> bool:
-    """Return whether a process has begun to exit (PF_EXITING of include/linux/sched.h, in proc_pid_stat(5))."""
+def stat_fields(process: Path) -> list[str]:
+    """Return the fields of proc_pid_stat(5) from the third one on, the state. The second may contain blanks.
+
+    There are none if the process (or thread) has ended.
+    """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # of a process that is gone
-        return False
-    # The name in parentheses may contain blanks. The flags are the seventh field after it.
-    return bool(int(stat.rpartition(")")[2].split()[6]) & _PF_EXITING)
+        return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _exiting(pid: int) -> bool:
+    """Return whether a process has begun to exit (PF_EXITING of include/linux/sched.h, in the flags)."""
+    fields = stat_fields(Path(f"/proc/{pid}"))
+    return bool(fields and int(fields[6]) & _PF_EXITING)
 
 
 #: Lists that record commands as they start.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_fsstack.machine import descriptors, signals
+from pytest_fsstack.machine.commands import stat_fields
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.units import reason_of
 
@@ -198,12 +199,8 @@ class OpenEntry:
 
 def start_time(pid: int) -> int | None:
     """Return the start of a process in clock ticks since boot. None if it has ended or is a zombie."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()  # the command may contain blanks and parentheses
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    fields = stat_fields(_PROC / str(pid))
+    return int(fields[19]) if fields and fields[0] not in {"Z", "X"} else None
 
 
 def _create(directory: Path) -> tuple[Path, int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.commands import stat_fields
 from pytest_fsstack.machine.descriptors import closing, opened
 from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, UndoError, start_time
 from pytest_fsstack.machine.port import Machine
@@ -107,8 +108,8 @@ def work() -> Work | None:
     entry = f"{VARIABLE}={os.environ.get(VARIABLE)}".encode()
     parents, ours = {}, set()
     for process in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
-            parents[process] = PROC / _fields(process / "stat")[1]
+        with contextlib.suppress(IndexError):  # it has ended
+            parents[process] = PROC / stat_fields(process)[1]
             ours |= {process} if _has_variable(process, entry) else set()
     # Some, such as sshd, overwrite their environment.
     while children := {process for process, parent in parents.items() if parent in ours} - ours:
@@ -116,14 +117,9 @@ def work() -> Work | None:
     ticks, states = 0, set()
     for process in ours:
         with contextlib.suppress(OSError):
-            ticks += sum(map(int, _fields(process / "stat")[11:13]))
-            states |= {_fields(thread)[0] for thread in process.glob("task/*/stat")}
+            ticks += sum(map(int, stat_fields(process)[11:13]))
+            states |= {field for thread in process.glob("task/*") for field in stat_fields(thread)[:1]}
     return Work(ticks / os.sysconf("SC_CLK_TCK"), "D" in states) if ours else None
-
-
-def _fields(stat: Path) -> list[str]:
-    """Return the fields of proc_pid_stat(5) from the third one on, the state. The second may contain blanks."""
-    return stat.read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _has_variable(process: Path, entry: bytes) -> bool:
@@ -182,10 +178,8 @@ def _ancestry() -> Iterable[int]:
     pid = os.getpid()
     while pid > 0:
         yield pid
-        try:
-            pid = int(_fields(PROC / str(pid) / "stat")[1])
-        except OSError:
-            return
+        fields = stat_fields(PROC / str(pid))
+        pid = int(fields[1]) if fields else 0
 
 
 def _has_descendants(machine: Machine, facts: Facts) -> bool:
