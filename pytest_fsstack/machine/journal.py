@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+
+import msgspec
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.commands import stat_fields
@@ -328,54 +329,35 @@ def _journals(directory: Path) -> Iterator[Leftover | str]:
             yield f"left alone: {path} is not a journal of this version ({why}); delete it if none is in use"
 
 
-def _parse(path: Path) -> Leftover:
-    *lines, torn = path.read_bytes().split(b"\n")
-    del torn  # the thing it announces was not created
-    session = _session(json.loads(lines[0])["session"])
-    entries: dict[int, Entry] = {}
-    for line in map(json.loads, lines[1:]):
-        if "entry" in line:
-            entries[line["entry"]] = Entry(
-                _typed(line["entry"], int),
-                _typed(line["kind"], str),
-                _facts(line["facts"]),
-                _typed(line["module"], str),
-            )
-        elif "note" in line:
-            old = entries[line["note"]]
-            entries[old.number] = dataclasses.replace(old, facts={**old.facts, **_facts(line["facts"])})
-        else:
-            del entries[line["done"]]
-    return Leftover(path, session, tuple(entries.values()))
+class _Line(msgspec.Struct):
+    """A line of a journal: its session, a new entry, more facts of an entry, or the end of one."""
 
-
-def _session(record: Mapping[str, object]) -> Owner:
-    start = record["start"]
-    return Owner(
-        pid=_typed(record["pid"], int),
-        start=None if start is None else _typed(start, int),
-        boot=_typed(record["boot"], str),
-        pid_namespace=_typed(record["pid_namespace"], str),
-    )
-
-
-def _facts(record: object) -> dict[str, Fact]:
+    session: Owner | None = None
+    entry: int | None = None
+    note: int | None = None
+    done: int | None = None
+    kind: str = ""
+    module: str = ""
     facts: dict[str, Fact] = {}
-    for name, fact in _typed(record, dict).items():
-        if fact is not None and not isinstance(fact, (str, int)):
-            raise TypeError(f"{name} is {fact!r}")
-        facts[name] = fact
-    return facts
 
 
-_T = TypeVar("_T")
-
-
-def _typed(value: object, kind: type[_T]) -> _T:
-    """Check the type of a value from a file. Raises TypeError."""
-    if not isinstance(value, kind):
-        raise TypeError(f"expected {kind.__name__} (got {value!r})")
-    return value
+def _parse(path: Path) -> Leftover:
+    *complete, torn = path.read_bytes().split(b"\n")
+    del torn  # the thing it announces was not created
+    # Paths may be any bytes, which the JSON decoder of msgspec refuses.
+    first, *lines = (msgspec.convert(json.loads(line), _Line) for line in complete)
+    if first.session is None:
+        raise ValueError("it names no session")
+    entries: dict[int | None, Entry] = {}
+    for line in lines:
+        if line.entry is not None:
+            entries[line.entry] = Entry(line.entry, line.kind, line.facts, line.module)
+        elif line.note is not None:
+            old = entries[line.note]
+            entries[old.number] = dataclasses.replace(old, facts={**old.facts, **line.facts})
+        else:
+            del entries[line.done]
+    return Leftover(path, first.session, tuple(entries.values()))
 
 
 # -- undoing -----------------------------------------------------------------------------------------------------------
