@@ -19,7 +19,7 @@ from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.journal import Journal, Leftover, _journals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Direction, Timed
 from pytest_fsstack.stack.build import Built
@@ -44,6 +44,11 @@ def block(
 ) -> dict[str, Any]:
     """Record the arguments of a timed block."""
     return {"bytes": bytes, "files": files, "direction": direction, "cold": cold, "preload": list(preload)}
+
+
+def leftovers(directory: Path) -> list[Leftover]:
+    """Return the journals of sessions that ended without closing them."""
+    return [book for book in _journals(directory) if isinstance(book, Leftover) and book.session.alive is False]
 
 
 class NotedJournal(Journal):

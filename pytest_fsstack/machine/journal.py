@@ -304,16 +304,6 @@ class Leftover:
     entries: tuple[Entry, ...]
 
 
-def leftovers(directory: Path) -> list[Leftover]:
-    """Return the journals of sessions that ended without closing them.
-
-    Unreadable journals are left out. Raises PermissionError if others can write to the directory.
-    """
-    return [
-        journal for journal in _journals(directory) if isinstance(journal, Leftover) and journal.session.alive is False
-    ]
-
-
 def _journals(directory: Path) -> Iterator[Leftover | str]:
     """Yield each journal, or why it cannot be read."""
     if not directory.exists():

@@ -14,10 +14,10 @@ import pytest
 from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, journal, mounts
-from pytest_fsstack.machine.journal import leftovers
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from tests.real.conftest import Loop, LoopDevice, run
+from tests.toolkit import leftovers
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
