@@ -240,8 +240,8 @@ EXIT_CODES: Mapping[int, str] = {
     pytest.ExitCode.OK: "Every selected test passed or was skipped. Undecided tests are skipped without "
     "`--fsstack-strict`, and stacks that cannot be built without `--fsstack-if-unavailable=fail`.",
     pytest.ExitCode.TESTS_FAILED: "A budget is broken. Or a test, the building of a stack or the writing of a report "
-    "failed. Or nothing was judged or measured in a session with `--fsstack-strict` or another demand for it. Or "
-    "`--fsstack-doctor` found missing parts.",
+    "failed. Or nothing was judged or measured in a session with `--fsstack-strict` or another demand for it, but "
+    "without `--benchmark-disable`. Or `--fsstack-doctor` found missing parts.",
     pytest.ExitCode.INTERRUPTED: "pytest could not collect the tests, a debugger was left, or a round could not be "
     "written to the file of `--fsstack-log`.",
     pytest.ExitCode.INTERNAL_ERROR: "An internal error of pytest or of a plugin.",

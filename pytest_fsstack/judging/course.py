@@ -172,6 +172,8 @@ class StepRun(msgspec.Struct, frozen=True):
     cause: str = ""
     #: Whether the step failed during setup.
     in_setup: bool = False
+    #: Whether it was skipped because the machine does not meet a requirement of its workload.
+    lacking: bool = False
 
 
 class CellRun(msgspec.Struct, frozen=True):
@@ -186,14 +188,15 @@ class CellRun(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class NotRun:
-    """Why a test did not run to its end. `lacking`: the machine does not meet a requirement of its stack.
+    """Why a test did not run to its end. `lacking`: the machine does not meet a requirement of its stack or workload.
 
-    `of_baseline`: the baseline cannot run, so there is nothing to compare with.
+    `of_baseline`: the baseline cannot run, so there is nothing to compare with. `skipped`: the code of a test skips it.
     """
 
     text: str
     lacking: bool = False
     of_baseline: bool = False
+    skipped: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -348,19 +351,18 @@ class Course:
             return []
         self._judge()
         ended = self.planner.ended
-        suspects = {question for question in self._suspects() if not ended.intersection(question)}
+        suspects = {
+            question
+            for question, judgements in self._judgements()
+            if not ended.intersection(question)
+            and any(judgement.outcome == "fail" and judgement.budget.overhead is not None for judgement in judgements)
+        }
         if not suspects:
             return []
-        results = self.chain
-        results.confirmation = Confirmation(results.rounds, confirmation_level(self.policy.sharing))
+        self.chain.confirmation = Confirmation(self.chain.rounds, confirmation_level(self.policy.sharing))
         states: dict[Question, State] = {**self.planner.states, **dict.fromkeys(suspects, "running")}
-        self.planner = Planner(results.confirming, self.planner.questions, states=states, ended=ended)
+        self.planner = Planner(self.chain.confirming, self.planner.questions, states=states, ended=ended)
         return self.planner.next_round()
-
-    def _suspects(self) -> Iterable[Question]:
-        for question, judgements in self._judgements():
-            if any(judgement.outcome == "fail" and judgement.budget.overhead is not None for judgement in judgements):
-                yield question
 
     def can_run(self, cell: Cell) -> bool:
         """Whether a cell can still run in the current round."""
@@ -413,9 +415,13 @@ class Course:
         why = f": {run.cause}" if run.cause and run.ending == "skipped" else ""
         note = f"{what} in round {results.rounds}{why}"
         results.notes.setdefault(run.step, {})[name] = note
+        # An expected failure has no cause.
+        skip = {"lacking": run.lacking, "skipped": not run.lacking} if why else {}
+        if skip:
+            self._not_run[run.step, name] = NotRun(run.cause, **skip)
         for later in steps[steps.index(run.step) + 1 :]:
             results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")
-            reason = NotRun(f"not run: {run.step} {what} on {self._label(name)}")
+            reason = NotRun(f"not run: {run.step} {what} on {self._label(name)}{why}", **skip)
             self._not_run.setdefault((later, name), reason)
         if run.ending == "failed" and (run.step, name) not in self._tests:
             # The step was not selected, so it has no report. Steps that depend on it report its error.
@@ -638,11 +644,9 @@ class Course:
     @property
     def waived(self) -> int:
         """Return the number of budgets of preparing tests, which have no timed block."""
-        return sum(len(test.budgets) for key, test in self._tests.items() if self._only_prepares(*key))
-
-    def _only_prepares(self, step: str, name: str) -> bool:
-        measured, ending = self.chain.measured, self._endings.get((step, name))
-        return bool(ending == "" and measured and step not in measured and not self._promise(step, name))
+        measured, ended = self.chain.measured, self._endings
+        prepares = [key for key in self._tests if ended.get(key) == "" and measured and key[0] not in measured]
+        return sum(len(self._tests[key].budgets) for key in prepares if not self._promise(*key))
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
@@ -684,10 +688,10 @@ class Course:
         ending, key = self._endings.get((step, name)), (step, name)
         if cause := self._cause(step, name):
             return Outcome("failed", cause, in_setup=True)
+        if ending != "failed" and (ending is None or key in self._not_run):
+            return self._of_not_run(step, name)
         if ending:
             return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
-        if ending is None or key in self._not_run:
-            return self._of_not_run(step, name)
         if outcome := self._of_rounds(step, name):
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
@@ -739,7 +743,10 @@ class Course:
             why = " (--fsstack-strict)" if reason.lacking else ""
             text = f"its budget has nothing to compare with: {reason.text}{why}"
             return Outcome("failed", text, in_setup=True)
-        return Outcome("skipped", reason.text, in_setup=True)
+        if reason.skipped and budgets and self._strict:
+            return Outcome("failed", f"its budget is not judged: {reason.text} (--fsstack-strict)", in_setup=True)
+        as_run = bool(self._endings.get((step, name)))
+        return Outcome("skipped", "" if as_run else reason.text, in_setup=not as_run, as_run=as_run)
 
     def _promise(self, step: str, name: str) -> str:
         """Return why a test should have measured something, or an empty text.
@@ -773,7 +780,7 @@ class Course:
             compared = judgement.verdict is not None and judgement.budget.overhead is not None
             note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else ""
             # A skip would leave the gate open unnoticed.
-            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.WRONG_SIGN, Unjudged.NO_BASELINE):
+            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT, Unjudged.NO_BASELINE):
                 why = f"; baseline {baseline}: {note}" if note else ""
                 text = f"{name}: {judgement.text}{why}{self._early_end}"
                 return Outcome("skipped" if self.stopped else "failed", text)

@@ -75,7 +75,7 @@ class Unjudged(Enum):
     NOT_MEASURED = "nothing was measured"
     NOT_DONE = "the stack did not do the work"
     NO_METRIC = "nothing records the metric"
-    WRONG_SIGN = "the limit is in the wrong direction"
+    UNFIT = "the metric cannot have this budget"
     NO_BASELINE = "there is nothing to compare with"
     FEW_BOOTS = "it takes more boots"
 
@@ -371,6 +371,9 @@ class ChainResults(msgspec.Struct):
         """Return the smallest and largest possible log-ratio by round. Empty if the figures are exact enough."""
         rounds, pairs, of_metric = self._pairs(step, stack, name)
         bounds = verdict.bounds(*zip(*pairs), **of_metric) if pairs else []
+        if (metric := self.metric(step, stack, name)) and metric.unit == "B":
+            # A device transfers whole sectors, so none are exactly none.
+            bounds = [pair if any(figures) else (0.0, 0.0) for pair, figures in zip(bounds, pairs)]
         lows, highs = (self._by_boot(rounds, [pair[side] for pair in bounds]) for side in (0, 1))
         return {number: (low, highs[number]) for number, low in lows.items()}
 
@@ -482,7 +485,7 @@ class ChainResults(msgspec.Struct):
             text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
         if mistake := budget.wrong_sign(metric.better):
-            return Judgement(budget, None, mistake, Unjudged.WRONG_SIGN)
+            return Judgement(budget, None, mistake, Unjudged.UNFIT)
         if budget.limit is not None:
             return self._judge_limit(step, stack, metric, budget, budget.limit)
         assert budget.overhead is not None
@@ -532,7 +535,7 @@ class ChainResults(msgspec.Struct):
         figures = [self.series(step, name, metric.name) for name in (stack, base)]
         if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
             text = f"{metric.name}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
-            return Judgement(budget, None, text, Unjudged.NO_METRIC)
+            return Judgement(budget, None, text, Unjudged.UNFIT)
         note = self.note(step, base) or "it was not measured"
         text = f"{metric.name}: nothing to compare with: baseline {base}: {note}"
         return Judgement(budget, None, text, Unjudged.NO_BASELINE)

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from pytest_fsstack.judging.sample import Better
-from pytest_fsstack.units import OverheadUnit, percent
+from pytest_fsstack.units import OverheadUnit, counted, percent
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 if TYPE_CHECKING:
@@ -553,8 +553,8 @@ def advice(verdict: Verdict) -> str:
         return "more rounds do not settle it, a workload that takes longer or a figure with a finer resolution may"
     if not verdict.runs and (numbers.rounds < looks.minimum_rounds or not isfinite(numbers.high)):
         return (
-            f"{_rounds(numbers.rounds)} cannot decide at alpha {looks.alpha:g}: "
-            f"at least {_rounds(max(looks.minimum_rounds, numbers.rounds + 1))} are needed"
+            f"{counted(numbers.rounds, 'round')} cannot decide at alpha {looks.alpha:g}: "
+            f"at least {counted(max(looks.minimum_rounds, numbers.rounds + 1), 'round')} are needed"
         )
     what, number = "boots" if verdict.runs else "rounds", rounds_advised(verdict, _CHANCES[-1][0])
     if number is None:
@@ -574,8 +574,8 @@ def _advice_on_rounds(verdict: Verdict) -> str:
     (needed, share), *fewer = advised
     times = max(needed / verdict.estimate.rounds, 1.1)
     return (
-        f"about {_rounds(needed)} (--fsstack-rounds={needed}), or a workload {times:.1f} times as long, would settle "
-        f"{share} such cases{''.join(f', {_rounds(rounds)} {part}' for rounds, part in fewer)}"
+        f"about {needed} rounds (--fsstack-rounds={needed}), or a workload {times:.1f} times as long, would settle "
+        f"{share} such cases{''.join(f', {rounds} rounds {part}' for rounds, part in fewer)}"
     )
 
 
@@ -602,7 +602,9 @@ def _chance_of_settling(verdict: Verdict, rounds: int) -> float:
 def _boots_advised(verdict: Verdict) -> int | None:
     """Return how many boots would probably settle a verdict. The interval shrinks with their square root."""
     numbers, limit = verdict.estimate, log1p(verdict.budget)
-    low, centre, high = (_log_ratio(overhead) for overhead in (numbers.low, numbers.overhead, numbers.high))
+    # A log-ratio below -37 gives an overhead of exactly -1.
+    overheads = (numbers.low, numbers.overhead, numbers.high)
+    low, centre, high = (log1p(overhead) if overhead > -1 else -inf for overhead in overheads)
     half_width = max(GRID, centre - low if centre > limit else high - centre)
     boots = numbers.rounds * half_width**2 * _MARGIN / max(abs(centre - limit), GRID) ** 2
     return None if boots >= _REASONABLE_ROUNDS else max(ceil(boots), numbers.rounds + 1)
@@ -622,7 +624,7 @@ def describe(verdict: Verdict) -> str:
         interval = f"{confidence} interval {unit.interval(numbers.low, numbers.high, budgets).strip('()')}"
     else:
         interval = f"too few rounds for a {confidence} interval"
-    number = "{} against {} boots".format(*verdict.runs) if verdict.runs else _rounds(numbers.rounds)
+    number = "{} against {} boots".format(*verdict.runs) if verdict.runs else counted(numbers.rounds, "round")
     overhead = unit.signed(numbers.overhead, budgets).removeprefix("+")
     return f"overhead {overhead} ({interval}), budget {unit.limit(verdict.budget)}, {number}{_ending(verdict)}"
 
@@ -633,12 +635,3 @@ def _ending(verdict: Verdict) -> str:
     if verdict.coarse:
         return ", known only to the resolution of the figures"
     return ", given up: not decidable here" if verdict.given_up else ""
-
-
-def _log_ratio(overhead: float) -> float:
-    # A log-ratio below -37 gives an overhead of exactly -1.
-    return log1p(overhead) if overhead > -1 else -inf
-
-
-def _rounds(number: int) -> str:
-    return f"{number} round" if number == 1 else f"{number} rounds"

@@ -279,7 +279,10 @@ def require(*needs: Need) -> None:
     if reasons := missing(needs):
         import pytest
 
-        pytest.skip("; ".join(reasons))
+        skip = pytest.skip.Exception("; ".join(reasons))
+        # Tells it from the skips that a test decides on.
+        vars(skip)["lacking"] = True
+        raise skip
     load(needs)
 
 

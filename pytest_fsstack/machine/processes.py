@@ -86,7 +86,7 @@ def start(
 def own_files(target: Path, besides: Container[int]) -> list[str]:
     """Return the open files of this process at or below `target`, except the descriptors `besides`.
 
-    Each is a path relative to `target`. `.` is the directory itself.
+    Each is a path relative to `target`, or the working directory.
     """
     names = []
     for link in [Path("/proc/self/cwd"), *Path("/proc/self/fd").iterdir()]:
@@ -95,7 +95,7 @@ def own_files(target: Path, besides: Container[int]) -> list[str]:
         with contextlib.suppress(OSError):  # the descriptor that lists the others
             path = Path(os.readlink(link))
             if path.is_relative_to(target):
-                names.append(os.fspath(path.relative_to(target)))
+                names.append("the working directory" if link.name == "cwd" else os.fspath(path.relative_to(target)))
     return sorted(names)
 
 

@@ -324,7 +324,7 @@ OPTIONS = (
     ),
     Option(
         "rounds",
-        "run exactly N rounds, and judge once (default: up to 80, judged after every eighth)",
+        "run N rounds, and judge once (default: up to 80, judged after every eighth)",
         "N",
         _count,
     ),
@@ -698,7 +698,9 @@ def _place_of(config: pytest.Config, ini_name: str) -> str:
     """Return the origin of an ini option for messages: the file, or ``-o``."""
     if any(word.partition("=")[0] == ini_name for word in config.getoption("override_ini") or []):
         return f"-o {ini_name}"
-    return f"{ini_name} in {os.path.relpath(config.inipath)}" if config.inipath else ini_name
+    return (
+        f"{ini_name} in {os.path.relpath(config.inipath, config.invocation_params.dir)}" if config.inipath else ini_name
+    )
 
 
 def given_for(config: pytest.Config, name: str) -> OptionSource | None:

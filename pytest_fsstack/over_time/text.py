@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import expm1, isfinite
+from math import ceil, expm1, isfinite
 from typing import NamedTuple
 
 from pytest_fsstack.judging.results import Results
@@ -175,7 +175,7 @@ def _plan_row(series: Outlook) -> list[str]:
         str(series.runs),
         percent(expm1(power.spread.deviation)),
         undecided,
-        percent(power.smallest),
+        _typed(power.smallest),
         rounds,
     ]
 
@@ -194,5 +194,10 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"
     return (
         f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.key}{more}: "
-        f"runs differ by {percent(expm1(power.spread.deviation))}; {rounds}, or a limit of {percent(power.smallest)}"
+        f"runs differ by {percent(expm1(power.spread.deviation))}; {rounds}, or a limit of {_typed(power.smallest)}"
     )
+
+
+def _typed(limit: float) -> str:
+    """Return a limit as it can be given to an option."""
+    return f"{ceil(limit * 1000) / 10:.1f} %"

@@ -65,10 +65,11 @@ class Budgets:
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
         for item in items:
-            if has_own_budget(item) and "fsstack" not in getattr(item, "fixturenames", ()):
-                mistakes.add(
-                    "fsstack_budget: it is never judged, because the test uses neither fsstack nor timed", item
-                )
+            for name in "fsstack", "fsstack_budget":
+                if has_own(item, name) and "fsstack" not in getattr(item, "fixturenames", ()):
+                    mistakes.add(
+                        f"{name}: no effect, because neither fsstack nor timed is an argument of the test", item
+                    )
         different = list(dict.fromkeys(chains.values()))
         try:
             self._check_marked(different, mistakes)
@@ -148,9 +149,9 @@ class Budgets:
         return self._overheads if self._settings.confirms else 0
 
 
-def has_own_budget(item: pytest.Item) -> bool:
-    """Whether a test has a budget that is not its class's."""
-    return any(mark.name == "fsstack_budget" for mark in item.own_markers)
+def has_own(item: pytest.Item, name: str) -> bool:
+    """Whether a test has a mark that is not its class's."""
+    return any(mark.name == name for mark in item.own_markers)
 
 
 def _rules_of(mark: pytest.Mark) -> list[Rule]:

@@ -54,6 +54,11 @@ class Run:
         return "; ".join(text.removeprefix("Skipped: ") for _, _, text in skips)
 
     @property
+    def lacking(self) -> bool:
+        """Whether it was skipped because the machine does not meet a requirement of its workload."""
+        return any(getattr(call.excinfo.value, "lacking", False) for call in self.calls.values() if call.excinfo)
+
+    @property
     def left_out(self) -> bool:
         """Whether a mark or a hook skipped the test before its fixtures were set up."""
         setup = self.calls.get("setup")

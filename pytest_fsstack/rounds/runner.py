@@ -105,6 +105,7 @@ class Runner:
             _ending_of(run),
             run.cause,
             run.broke_in_setup,
+            run.lacking,
         )
 
     def _tools(self, stack: Stack) -> dict[str, str]:

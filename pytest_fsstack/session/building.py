@@ -239,7 +239,7 @@ class Builder:
             yield built
         finally:
             end_if_forked(owner)
-            _leave_stack([place.files, place.mountpoints, built.bottom.path], start)
+            undo.callback(_leave_stack, [place.files, place.mountpoints, built.bottom.path], start)
             if problem := _close(undo):
                 fail(problem)
 
@@ -253,9 +253,11 @@ class Builder:
 
 def _leave_stack(places: Iterable[Path], start: int) -> None:
     """Return to the original working directory if the current one would keep the stack busy."""
-    directory = Path(os.readlink("/proc/self/cwd"))
-    if any(directory.is_relative_to(place.resolve()) for place in places):
-        os.fchdir(start)
+    with contextlib.suppress(OSError):  # it was removed, or a remount has detached it
+        directory = Path(os.getcwd())
+        if not any(directory.is_relative_to(place.resolve()) for place in places):
+            return
+    os.fchdir(start)
 
 
 def _close(undo: ExitStack) -> Exception | None:

@@ -112,5 +112,6 @@ def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Cha
 def refuse_gates_in_workers(config: pytest.Config, settings: Settings) -> None:
     """Refuse gates in xdist workers, where all benchmarks would be skipped. Raises `pytest.UsageError`."""
     gate = "strict" if settings.strict else "if-unavailable=fail" if settings.missing_fails else ""
+    gate = gate or ("budget" if options.on_command_line(config, "budget") else "")
     if gate and getattr(config.option, "tx", None) and not options.value(config, "kernel"):
         raise pytest.UsageError(f"--fsstack-{gate}: nothing would be measured: {IN_A_WORKER}")

@@ -391,7 +391,7 @@ class Built:
             except BuildError:
                 if files:
                     raise BuildError(
-                        f"{what} remounts {layers[first].name}: close {', '.join(files)} before it{otherwise}"
+                        f"{what} remounts {layers[first].name}: close or leave {', '.join(files)} before it{otherwise}"
                     ) from None
                 raise
             self._open_all()

@@ -58,6 +58,7 @@ WITHOUT_STACKS = "\n@pytest.mark.fsstack_budget('10%')\ndef test_none():\n    pa
         (UNMARKED, ["--fsstack-budget=pl*: cost 30%"], "*'pl[*]'*baseline*limit*"),
         (UNTIMED, ["--fsstack-budget=5%"], "*--fsstack-budget*timed*"),
         (UNMARKED + WITHOUT_STACKS, [], "*test_none: fsstack_budget*fsstack*"),
+        (UNTIMED.replace("(fsstack)", "()"), [], "*test_it: fsstack: *timed*"),
     ],
 )
 def test_a_budget_that_nothing_can_judge_is_refused(
@@ -95,6 +96,30 @@ def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: P
     result = project.run("-k", "plain or same")
     result.assert_outcomes(failed=1, skipped=1, deselected=2)
     result.stdout.fnmatch_lines(["*same: cost: *plain: *skipped*round 1*no moon*"])
+
+
+SKIP = "if fsstack.stack.id == 'dear':\n            {}\n        with timed"
+
+
+@pytest.mark.parametrize(
+    ("skip", "options", "failed", "text"),
+    [
+        ("pytest.skip('no moon')", [], 0, "*dear*no moon*"),
+        ("pytest.skip('no moon')", ["--fsstack-strict"], 1, "*dear*no moon (--fsstack-strict)*"),
+        ("require(Tool('lunar'))", ["--fsstack-strict"], 0, "*dear*lunar*"),
+        ("require(Tool('lunar'))", ["--fsstack-if-unavailable=fail"], 1, "*lunar*(--fsstack-if-unavailable=fail)*"),
+        ("pytest.xfail('slow')", ["--fsstack-strict"], 0, "*dear*slow*"),
+    ],
+)
+def test_a_test_that_skips_itself_leaves_no_gate_open(
+    project: Project, skip: str, options: list[str], failed: int, text: str
+) -> None:
+    imported = "from pytest_fsstack import Tool\nfrom pytest_fsstack.machine.needs import require\n"
+    project.write(imported + UNMARKED.replace("with timed", SKIP.format(skip)).replace("0.10", "9.0"))
+    result = project.run("-k", "same or dear", "-rsxE", *options)
+    assert result.parseoutcomes().get("errors", 0) == failed
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK)
+    result.stdout.fnmatch_lines([text])
 
 
 def test_a_budget_whose_baseline_was_not_collected_is_refused(project: Project) -> None:

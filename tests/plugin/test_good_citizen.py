@@ -186,8 +186,9 @@ def test_who_cannot_be_given_a_stack_is_told_so_in_a_sentence(project: Project) 
                 pass
 
         @pytest.mark.fsstack("plain")
-        def test_by_name(request):
-            request.getfixturevalue("fsstack")
+        class TestMarked:
+            def test_by_name(self, request):
+                request.getfixturevalue("fsstack")
 
         @pytest.mark.fsstack("plain")
         def test_well(fsstack):

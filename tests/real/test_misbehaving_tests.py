@@ -100,6 +100,21 @@ def test_a_working_directory_in_the_stack_is_left(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout, done.stdout
 
 
+def test_a_working_directory_that_a_remount_detaches_is_left(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfsstack_strict = false\n")
+    done = session(
+        tmp_path,
+        "@pytest.mark.fsstack('ext4', 'xfs')\n"
+        "def test_it(fsstack):\n"
+        "    os.chdir(fsstack.path)\n"
+        "    if fsstack.stack.id == 'ext4':\n"
+        "        fsstack.remount()\n"
+        f"def test_later():\n    assert os.getcwd() == {str(tmp_path)!r}\n",
+    )
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    assert "the working directory" in done.stdout
+
+
 ACTS = (
     "os.environ.clear()",
     "sys.setrecursionlimit(len(inspect.stack()) + 12)",

@@ -62,6 +62,17 @@ def test_any_finite_figures_are_judged_saved_and_shown(
         assert describe(chain, "s", "b")
 
 
+@pytest.mark.parametrize(("unit", "outcome"), [("B", "pass"), ("s", "inconclusive")])
+def test_no_bytes_are_equal_but_times_of_no_tick_are_not(unit: str, outcome: str) -> None:
+    chain = ChainResults("t.py::T", "loop", "a", Looks.fixed(8), 1, steps=["s"])
+    chain.stacks = {name: StackInfo(name, "ext4") for name in "ab"}
+    for _ in range(8):
+        chain.orders.append(["a", "b"])
+        for name in "ab":
+            chain.add("s", name, Sample({"m": 0.0}, {"m": Metric("m", unit, resolution=512.0)}))
+    assert chain.judge("s", "b", Budget("m", overhead=0.5)).outcome == outcome
+
+
 @pytest.mark.parametrize(("pairs", "resolution"), EXTREMES)
 @pytest.mark.parametrize("name", REPORTS)
 def test_figures_that_are_worlds_apart_are_in_every_report(

@@ -103,4 +103,4 @@ def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> Non
     judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.verdict is None
     assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judged.text)
-    assert judged.unjudged is Unjudged.NO_METRIC
+    assert judged.unjudged is Unjudged.UNFIT
