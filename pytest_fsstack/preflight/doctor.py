@@ -7,6 +7,7 @@ everything.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import shlex
 import subprocess
@@ -309,13 +310,23 @@ def _selected(
     # A stack's options may change the requirements of its layers.
     stack_parts = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
     words = {word for item in items if parameter_of(item) for word in _words(item)}
-    own = {item.originalname: needs_of(item.function) for item in items if isinstance(item, pytest.Function)}
+    own = {name: needs_of(function) for item in items for name, function in _functions(item)}
+    workloads = [part for part in _workloads(config) if part.name in words]
+    known = {part.name for part in workloads}
     return [
         *devices,
         *stack_parts.values(),
-        *(part for part in _workloads(config) if part.name in words),
-        *(Part("step", name, requirements) for name, requirements in own.items() if requirements),
+        *workloads,
+        *(Part("step", name, needs) for name, needs in own.items() if needs and name not in known),
     ]
+
+
+def _functions(item: pytest.Item) -> Iterator[tuple[str, Callable[..., object]]]:
+    """Yield the function of a test, and those that it calls by a name of its module, such as an own workload."""
+    if isinstance(item, pytest.Function):
+        yield item.originalname, item.function
+        named = {word: getattr(item.function, "__globals__", {}).get(word) for word in _words(item)}
+        yield from ((word, function) for word, function in named.items() if inspect.isfunction(function))
 
 
 def _words(item: pytest.Item) -> Iterable[str]:

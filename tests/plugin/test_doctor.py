@@ -317,6 +317,11 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
     pytester.makepyfile(
         """
         import pytest
+        from pytest_fsstack import Tool, workload
+
+        @workload(Tool("lunar"))
+        def own(timed, fsstack):
+            pass
 
         @pytest.mark.fsstack("easy", "easy | hard")
         @pytest.mark.fsstack_budget("30%")
@@ -325,12 +330,14 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
 
         @pytest.mark.fsstack("easy")
         def test_frob(fsstack, timed):
+            own(timed, fsstack)
             frobnicate(timed, fsstack)
         """
     )
     result = run(pytester, "--fsstack-doctor")
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
     assert shown == [["stack", "easy"], ["stack", "easy+hard"], ["workload", "frobnicate"]]
+    assert cells(result, "step", "own")[2] == "no"
     assert result.ret == 1
     # Nobody meant it to judge anything.
     result.stdout.no_fnmatch_line("*budget*")
