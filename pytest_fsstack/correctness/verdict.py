@@ -44,6 +44,8 @@ def conclude(
     if faults and not item.get_closest_marker("xfail"):
         mark = item.get_closest_marker("fsstack")
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()
-        item.add_marker(pytest.mark.xfail(reason=faults, strict=enough and fsstack.stack.id in own))
+        # `incomplete` ends in `pytest.fail`. Any other error of a later round is not the known fault.
+        strict = enough and fsstack.stack.id in own
+        item.add_marker(pytest.mark.xfail(reason=faults, strict=strict, raises=pytest.fail.Exception))
     if broken:
         timed.incomplete(f"{broken} (known faults: {faults})" if faults else broken)

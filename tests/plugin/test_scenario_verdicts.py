@@ -18,6 +18,7 @@ def test_promise(request, fsstack, timed):
     verdict.conclude(request.node, timed, fsstack, {broken!r} * (fsstack.stack.id == "crypt"), enough={enough})
 """
 FAULTS = 'type(fsstack.stack.layers[-1]).faults = {"scenario": "its issue 7"} if fsstack.stack.id == "crypt" else {}'
+SECOND = '\n    assert not request.node.get_closest_marker("xfail"), "in the second round"'
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,8 @@ FAULTS = 'type(fsstack.stack.layers[-1]).faults = {"scenario": "its issue 7"} if
         # It was mended, or there were too few attempts to tell.
         (FAULTS, "", True, {"failed": 1, "passed": 1}),
         (FAULTS, "", False, {"xpassed": 1, "passed": 1}),
+        # Another error is not the known fault.
+        (FAULTS + SECOND, "data are gone", True, {"failed": 1, "passed": 1}),
     ],
 )
 def test_a_broken_promise_fails_unless_it_is_a_known_fault(
