@@ -95,7 +95,7 @@ def section(layer: type[Layer]) -> str:
 def lacks(layer: type[Layer]) -> str:
     """Return the features that its directories may lack, with the sources, empty if they have all."""
     by_source: dict[str, list[str]] = {}
-    for limit, source in layer().limited().items():
+    for limit, source in {**layer().limited(), **layer.limits}.items():
         by_source.setdefault(source, []).append(limit.value)
     features = [f"- {', '.join(limits)} ({source})" for source, limits in by_source.items()]
     features += [f"- names of more than {layer.name_max} bytes"] if layer.name_max < 255 else []

@@ -83,7 +83,6 @@ class Zfs(PoolLayer):
     name: ClassVar = "zfs"
     checksums: ClassVar = True
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
-    #: OpenZFS has all of them.
     limits: ClassVar = dict.fromkeys(
         (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
     )
@@ -130,6 +129,10 @@ class Zfs(PoolLayer):
     mkfs: str = option("", "options of `zpool create`, verbatim, such as '-o ashift=12 -O recordsize=16K'")
     mount: str = option("", "options of `zfs mount -o`, verbatim, such as noatime")
     daemon: str = option("", "options of zfs-fuse, verbatim, such as '--max-arc-size 256'. OpenZFS ignores them")
+
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits of zfs-fuse, unless the kernel has OpenZFS."""
+        return self.limits if KernelFilesystem("zfs").missing() else {}
 
     def known_faults(self) -> Mapping[str, str]:
         """Return those of zfs-fuse, unless the kernel has OpenZFS."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine.needs import KernelFilesystem, Missing, MissingRequirement
 from pytest_fsstack.stack.model import Limit, Stack
 
 
@@ -56,6 +57,13 @@ def test_an_option_may_add_one() -> None:
 )
 def test_the_shortest_of_the_longest_names_counts(text: str, bytes: int) -> None:
     assert stack(text).name_max == bytes
+
+
+def test_zfs_has_the_limits_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    lack = MissingRequirement(Missing.OTHER, "needs zfs", "")
+    for missing, limits in (None, set()), (lack, {Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES}):
+        monkeypatch.setattr(KernelFilesystem, "missing", lambda self, missing=missing: missing)
+        assert set(stack("zfs").limits) == limits
 
 
 def test_each_says_where_it_is_documented() -> None:
