@@ -118,6 +118,9 @@ def pjdfstest(
             cases_here = all_of(
                 lambda *names: run(fsstack.path, *names), cases, [*below.order], patience, server_killed.is_set
             )
+    if not cases_here.passed and not cases_here.failed:
+        chosen, first = " ".join(cases) or "all", next(iter(cases_here.skipped.items()), "")
+        raise SuiteError(f"pjdfstest: none of {len(cases_here.skipped)} cases ({chosen}) could run; the first: {first}")
     different = cases_here.differ_from(below)
     timed.record("posix_run", len(cases_here.passed) + len(cases_here.failed), better="higher")
     timed.record("posix_passed", len(cases_here.passed), better="higher")

@@ -144,6 +144,16 @@ def test_what_is_recorded(stack: NotedStack, clock: NotedTimed, monkeypatch: pyt
     assert set(clock.kept["posix_failed"]) == {"link::eperm", "link::exists::fifo", "rmdir::eexist"}
 
 
+@pytest.mark.parametrize("ran", [(), RUN[2:3]])
+def test_a_suite_of_which_no_case_ran_is_an_error(
+    ran: tuple[tuple[str, str], ...], stack: NotedStack, clock: NotedTimed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_fsstack.workloads.base.require", lambda *needs: None)
+    clock.instead = lambda: said(*ran).stdout
+    with pytest.raises(SuiteError, match=rf"^pjdfstest: none of {len(ran)} "):
+        posix.pjdfstest(clock, stack, cases=["renam::"])
+
+
 def test_a_server_that_does_not_die_has_its_connection_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     aborted: list[Path] = []
     monkeypatch.setattr(mounts, "abort_fuse", lambda machine, place: aborted.append(place))
