@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
+from pytest_fsstack.correctness.posix import abort, mount_points
 from pytest_fsstack.correctness.scripts import c, python
 from pytest_fsstack.correctness.verdict import damage_of
-from pytest_fsstack.machine import commands, directories, mounts, orphans, signals
+from pytest_fsstack.machine import commands, directories, orphans, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.workloads.base import workload
@@ -104,7 +105,7 @@ def explore(
         return [Difference(None, error, [REMOUNT], [])]
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
-    patient = Patience(fsstack.machine, fsstack.path)
+    patient = Patience(fsstack.machine, mount_points(fsstack, fsstack.path))
     stored = fsstack.device and not any(layer.volatile for layer in stack.layers)
     device = fsstack.device.resolve().name if fsstack.device and stored else ""
     umask = os.umask(0o022)
@@ -168,10 +169,12 @@ _LOOKS = 40
 
 
 class Patience:
-    """A time limit for calls. It aborts the FUSE connection, because no signal ends a call that waits for a daemon."""
+    """A time limit for calls. It aborts FUSE connections, because no signal ends a call that waits for a daemon."""
 
-    def __init__(self, machine: Machine, mount: Path, seconds: float = _HANGING, idle: float = _IDLE) -> None:
-        self.machine, self.mount, self.seconds, self.idle = machine, mount, seconds, idle
+    def __init__(
+        self, machine: Machine, targets: Sequence[Path], seconds: float = _HANGING, idle: float = _IDLE
+    ) -> None:
+        self.machine, self.targets, self.seconds, self.idle = machine, targets, seconds, idle
         self.over = ""
 
     def make(self, comparison: Comparison, *calls: Call) -> None:
@@ -210,8 +213,7 @@ class Patience:
             asleep = len(cpu) > _LOOKS and abs(cpu[-1] - cpu[0]) <= _ASLEEP * step * _LOOKS
             if waited >= self.seconds or asleep:
                 why = f", and in the last {step * _LOOKS:g} s no server worked" if asleep else ""
-                with contextlib.suppress(OSError):
-                    self.over = f"{waited:.3g} s{why}" if mounts.abort_fuse(self.machine, self.mount) else ""
+                self.over = f"{waited:.3g} s{why}" if abort(self.machine, self.targets) else ""
                 return
 
 

@@ -74,7 +74,7 @@ def fsx(
         words += ["-f", str(settings), "-P", str(directory)]
         with (
             timed(cold=False),
-            letting_go(fsstack.machine, fsstack.path, patience + 1.0) as let_go,
+            letting_go(fsstack, fsstack.path, patience + 1.0) as let_go,
             altering(path) if spoiled else contextlib.nullcontext(),
         ):
             # Without a backtrace, the message of the panic is the end of the output.

@@ -7,8 +7,6 @@ import grp
 import os
 import pwd
 import re
-import select
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import mounts
-from pytest_fsstack.machine.descriptors import closing
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.needs import Crate, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.workloads.base import workload
@@ -101,7 +99,7 @@ def pjdfstest(
         server_killed = threading.Event()
 
         def run(place: Path, *names: str) -> Completed:
-            with letting_go(fsstack.machine, place, patience + _GRACE) as let_go:
+            with letting_go(fsstack, place, patience + _GRACE) as let_go:
                 # The exit code is not 0 if a test case fails.
                 result = timed.run(*suite, place, *names, check=False)
             server_killed.clear()
@@ -131,42 +129,40 @@ def pjdfstest(
 
 
 @contextlib.contextmanager
-def letting_go(machine: Machine, place: Path, seconds: float) -> Iterator[threading.Event]:
-    """Kill the FUSE server of a mount after so many seconds, and set the event.
+def letting_go(fsstack: Built, place: Path, seconds: float) -> Iterator[threading.Event]:
+    """Abort the FUSE connections of a stack up to a place after so many seconds, and set the event.
 
-    A process that waits for the server cannot be killed itself.
+    A process that waits for a FUSE server cannot be killed. The server itself ends when the stack is taken down.
     """
-    killed = threading.Event()
-    timer = threading.Timer(seconds, _kill_server, [machine, place, killed])
+    aborted, targets = threading.Event(), mount_points(fsstack, place)
+    timer = threading.Timer(seconds, lambda: aborted.set() if abort(fsstack.machine, targets) else None)
     timer.daemon = True
     timer.start()
     try:
-        yield killed
+        yield aborted
     finally:
         timer.cancel()
         timer.join(_GRACE)
 
 
-def _kill_server(machine: Machine, place: Path, killed: threading.Event) -> None:
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
-            parent = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-            serves = any(os.readlink(link) == "/dev/fuse" for link in (process / "fd").iterdir())
-            if (
-                parent == os.getpid()
-                and serves
-                and os.fsencode(place) in (process / "cmdline").read_bytes().split(b"\0")
-            ):
-                _kill(int(process.name), machine, place)
-                killed.set()
+def mount_points(fsstack: Built, top: Path) -> list[Path]:
+    """Return the mount points of a stack from `top` down.
+
+    Bind mounts, which show a part of a filesystem, are left out: it may be a FUSE filesystem of the user.
+    """
+    paths = [place.path for place in fsstack._places]
+    mounted = {path: fsstack.machine.mount_at(path) for path in paths[paths.index(top) :: -1]}
+    return [path for path, mount in mounted.items() if mount and mount.root == "/"]
 
 
-def _kill(server: int, machine: Machine, place: Path) -> None:
-    with closing(os.pidfd_open(server)) as pidfd:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        # A server that uses its own mount hangs in the kernel, too.
-        if not select.select([pidfd], [], [], 2.0)[0]:
-            mounts.abort_fuse(machine, place)
+def abort(machine: Machine, targets: Iterable[Path]) -> bool:
+    """Abort the connection of each FUSE mount. Return whether there was one."""
+    aborted = False
+    for target in targets:
+        # Without fusectl, the abort also unmounts what is not in use, such as a mount below an overlay.
+        with contextlib.suppress(OSError), opened(target, os.O_PATH):
+            aborted |= mounts.abort_fuse(machine, target)
+    return aborted
 
 
 def all_of(

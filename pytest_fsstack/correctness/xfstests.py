@@ -154,7 +154,7 @@ def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[s
         prepare(top, place)
         words = ["timeout", f"{patience:g}", "sh", "-c", 'PATH=$0:$PATH && mount "$1" && shift && exec ./check "$@"']
         suite = [*_APART, *words, str(top / "bin"), str(top / "test"), "-R", "xunit", *tests]
-        with letting_go(fsstack.machine, place, patience + 10) as let_go:
+        with letting_go(fsstack, place, patience + 10) as let_go:
             # The names of its temporary files are process numbers, which repeat in another pid namespace.
             env = {"HOST_OPTIONS": str(top / "settings"), "TMPDIR": str(top / "tmp")}
             result = timed.run(*suite, cwd=checkout, env=env, check=False)

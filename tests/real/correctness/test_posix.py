@@ -13,7 +13,7 @@ from pytest_fsstack.correctness.posix import PJDFSTEST, letting_go
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.stack.model import BuildContext
-from tests.real.conftest import built, run
+from tests.real.conftest import built
 from tests.real.test_scenarios import smoke
 
 pytestmark = pytest.mark.root
@@ -41,12 +41,13 @@ def test_a_control_is_found_out_and_the_others_are_counted(tmp_path: Path) -> No
         assert 0 < differences <= every - counts["control-root-only"][1]
 
 
-def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(context: BuildContext) -> None:
-    with built("ext4 | gocryptfs", LoopDevice(64 << 20), context) as stack:
+@pytest.mark.parametrize("above", ["", " | directory", " | overlay"])
+def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(above: str, context: BuildContext) -> None:
+    with built(f"ext4 | gocryptfs{above}", LoopDevice(64 << 20), context) as stack:
         (stack.path / "file").write_text("kept")
-        (server,) = (int(pid) for pid in run("pgrep", "-f", f"gocryptfs .* {stack.path}$").split())
+        (server,) = stack.machine.daemons
         os.kill(server, signal.SIGSTOP)
-        with letting_go(stack.machine, stack.path, 1.0) as let_go:
+        with letting_go(stack, stack.path, 1.0) as let_go:
             assert subprocess.run(["ls", stack.path / "other"], capture_output=True).returncode
         assert let_go.is_set()
         with stack.taken_down():
@@ -57,7 +58,7 @@ def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(context: Build
 def test_one_that_answers_is_left_alone(context: BuildContext) -> None:
     with (
         built("ext4 | gocryptfs", LoopDevice(64 << 20), context) as stack,
-        letting_go(stack.machine, stack.path, 600.0) as let_go,
+        letting_go(stack, stack.path, 600.0) as let_go,
     ):
         (stack.path / "file").write_text("kept")
     assert not let_go.is_set()

@@ -32,7 +32,7 @@ from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
 from tests.toolkit import NotedStack, NotedTimed
 
-PATIENT = Patience(RealMachine(), Path())
+PATIENT = Patience(RealMachine(), [])
 
 Changed = Callable[[Path], object]
 #: All themes but those that sync a disk.
@@ -525,7 +525,7 @@ def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> N
 
 def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    patient = Patience(RealMachine(), tmp_path, 0.05)
+    patient = Patience(RealMachine(), [tmp_path], 0.05)
 
     def abort(machine: object, place: Path) -> bool:
         ended.set()
@@ -568,7 +568,7 @@ def test_a_call_whose_servers_are_asleep_is_ended_early(
     with subprocess.Popen(["sleep", "60"]) as server:
         try:
             with pytest.raises(DifferentError, match="worked" if ends else "EIO"):
-                Patience(RealMachine(), tmp_path, idle=idle).make(comparison, Call("fsync", (0,)))
+                Patience(RealMachine(), [tmp_path], idle=idle).make(comparison, Call("fsync", (0,)))
         finally:
             server.kill()
     assert ended.is_set() == ends
@@ -597,7 +597,7 @@ def test_a_server_that_wakes_up_now_and_then_does_not_work(
 
     monkeypatch.setattr(orphans, "work", work)
     monkeypatch.setattr(mounts, "abort_fuse", lambda *_: True)
-    patient = Patience(RealMachine(), tmp_path, 0.5, idle)
+    patient = Patience(RealMachine(), [tmp_path], 0.5, idle)
     patient._watch(threading.Event())
     assert next(look) == pytest.approx(looks, abs=1)
     assert ("worked" in patient.over) == (looks < 400)
@@ -636,7 +636,7 @@ def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     monkeypatch.setattr(mounts, "abort_fuse", abort)
     monkeypatch.setattr(Side, "flock", fail_then_hang)
     monkeypatch.setattr(Model, "flock", lambda *_: None)
-    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), tmp_path, 0.05))
+    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), [tmp_path], 0.05))
     search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
     assert ended.is_set()
     assert len(search.differences) == 1
@@ -658,7 +658,7 @@ def test_a_daemon_that_ends_in_calls_at_once_leaves_its_difference(
         raise DifferentError("the daemon has ended")
 
     monkeypatch.setattr(Comparison, "_make_at_once", end)
-    search = Search(compared, lambda: None, Patience(RealMachine(), tmp_path))
+    search = Search(compared, lambda: None, Patience(RealMachine(), [tmp_path]))
     search.run([theme for theme in THEMES if theme.at_once], 1, 0)
     (found,) = search.differences
     assert str(found).startswith("the daemon has ended")
@@ -695,7 +695,7 @@ def test_a_stack_that_cannot_be_remounted_ends_the_search(tmp_path: Path) -> Non
 def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = Patience(RealMachine(), tmp_path)
+    patient = Patience(RealMachine(), [tmp_path])
 
     def hang(*_: object) -> None:
         patient.over = "1 s"

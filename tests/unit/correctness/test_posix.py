@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
-import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +11,10 @@ import pytest
 from pytest_fsstack.correctness import posix
 from pytest_fsstack.correctness.posix import Cases, SuiteError, all_of, by_group, cases_of
 from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed
+from pytest_fsstack.stack.model import Directory
 from tests.toolkit import NotedStack, NotedTimed
 
 BLUE, GREEN, RED, YELLOW, OFF = "\x1b[34m", "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
@@ -154,11 +153,25 @@ def test_a_suite_of_which_no_case_ran_is_an_error(
         posix.pjdfstest(clock, stack, cases=["renam::"])
 
 
-def test_a_server_that_does_not_die_has_its_connection_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    aborted: list[Path] = []
-    monkeypatch.setattr(mounts, "abort_fuse", lambda machine, place: aborted.append(place))
-    monkeypatch.setattr(select, "select", lambda *arguments: ([], [], []))
-    with subprocess.Popen(["sleep", "60"]) as server:
-        posix._kill(server.pid, RealMachine(), Path("/place"))
-        assert server.wait(10.0) == -signal.SIGKILL
-    assert aborted == [Path("/place")]
+def test_each_fuse_mount_up_to_a_place_is_aborted(stack: NotedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind mount may show a FUSE filesystem of the user, so it is left alone."""
+    asked: list[Path] = []
+
+    def abort(machine: object, target: Path) -> bool:
+        asked.append(target)
+        return True
+
+    low, high, bind = (stack.path / name for name in ("low", "high", "bind"))
+    roots = {low: "/", high: "/", bind: "/directory"}
+    monkeypatch.setattr(
+        RealMachine, "mount_at", lambda self, path: Mount("", roots[path], *[""] * 5) if path in roots else None
+    )
+    monkeypatch.setattr(mounts, "abort_fuse", abort)
+    for target in roots:
+        target.mkdir()
+        stack._places.append(Directory(target))
+    for top, aborted in (low, [low]), (bind, [high, low]):
+        asked.clear()
+        with posix.letting_go(stack, top, 0.0) as let_go:
+            assert let_go.wait(5.0)
+        assert asked == aborted
