@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.needs import Tool, require
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Layer, Limit
+from pytest_fsstack.stack.model import CheckResult, Layer, Limit
 from pytest_fsstack.workloads.base import workload
 
 #: Runs a program with an fsync that does nothing.
@@ -144,6 +144,9 @@ def power_cuts(
     """
     require(*([EATMYDATA] if without_fsync else []), *(NEEDS[database] if database else []))
     above = _layer_above_the_recorded(fsstack)
+    # A checker that cannot read the filesystem would find each cut unclean, also those of a control.
+    if unclean := _unclean(fsstack.fsck()):
+        raise BuildError(f"`{fsstack.spec}` cannot be judged by its checkers: before any power cut, {unclean[0]}")
     # Taking the layers down writes all earlier data to the device.
     with fsstack.taken_down(above.name) as place:
         assert isinstance(place, RecordedBlock)
@@ -248,12 +251,16 @@ def _read_and_checked(fsstack: Built, work: Work) -> _StateAfterCut:
         checked = fsstack.fsck()
     except BuildError as error:
         return _StateAfterCut([f"it cannot be checked: {_first_line(error)}"], contents=contents, checked=True)
-    unclean = [
+    return _StateAfterCut(_unclean(checked), contents=contents, checked=bool(checked))
+
+
+def _unclean(checked: Mapping[str, CheckResult]) -> list[str]:
+    """Describe what checkers found, by the end of their output."""
+    return [
         f"{name} is not clean: {' / '.join(filter(None, check.output.splitlines()[-3:]))}"
         for name, check in checked.items()
         if not check.clean
     ]
-    return _StateAfterCut(unclean, contents=contents, checked=bool(checked))
 
 
 def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:

@@ -23,7 +23,7 @@ from pytest_fsstack.damage.writelog import Entry, Image, Kind as EntryKind, LogR
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack.model import Directory, Stack
+from pytest_fsstack.stack.model import CheckResult, Directory, Stack
 from scenarios.test_power_cut import MUST_LOSE, broken
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -34,6 +34,13 @@ def test_without_a_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"`directory` .*\brecorded\b"):
         power_cuts(timed, stack, seed=1, operations=10, cuts=1)
     assert timed.blocks == []
+
+
+def test_a_checker_that_is_never_clean_judges_no_cut(stack: NotedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack.stack = Stack.parse("recorded | ext4", BUILT_IN)
+    monkeypatch.setattr(stack, "fsck", lambda: {"ext4": CheckResult(False, "unsupported feature(s): X")})
+    with pytest.raises(BuildError, match=r"`recorded \| ext4` .*: before .*\bext4 is not clean: unsupported"):
+        power_cuts(NotedTimed(stack), stack, seed=1, operations=10, cuts=1)
 
 
 HISTORY = power.Files(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
@@ -126,6 +133,7 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
     stack.stack = Stack.parse("recorded | ext4", BUILT_IN)
     stack._places.append(Directory(tmp_path))
     monkeypatch.setattr(stack, "taken_down", lambda layer: contextlib.nullcontext(device))
+    monkeypatch.setattr(stack, "fsck", dict)
     monkeypatch.setattr(power, "_begun", lambda entries, cut: 0)
 
     def work(*words: str, **options: object) -> None:
