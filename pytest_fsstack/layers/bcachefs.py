@@ -31,7 +31,7 @@ class Bcachefs(PoolLayer, Filesystem):
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     checksums: ClassVar = True
-    methods: ClassVar = ("lz4", "gzip", "zstd")
+    methods: ClassVar = {"lz4": 15, "gzip": 9, "zstd": 15}
     #: The kernel initialises it at the first mount. The tool of version 1.13 crashes at that at times.
     always: ClassVar = ("-q", "-f", "--no_initialize")
     grammar: ClassVar = {

@@ -72,8 +72,8 @@ class Filesystem(ToolLayer, BlockLayer):
     removal: ClassVar[str] = ""
     #: The checker from mkfs's package, with options for a read-only check. Empty if there is none.
     checker: ClassVar[tuple[str, ...]] = ()
-    #: The methods for `compress`, if there is such an option.
-    methods: ClassVar[tuple[str, ...]] = ()
+    #: The methods for `compress`, if there is such an option, with the highest level, 0 if there are no levels.
+    methods: ClassVar[Mapping[str, int]] = {}
     grammar: ClassVar[Mapping[str, Grammar]] = {"mkfs": CommandLine({}), "mount": MOUNT}
 
     mkfs: str = option("", "options of mkfs, verbatim")
@@ -86,8 +86,10 @@ class Filesystem(ToolLayer, BlockLayer):
         compress = getattr(self, "compress", None)
         if self.methods and compress is not None:
             method, _, level = compress.partition(":")
-            if method not in self.methods or (level and not level.isdecimal()):
-                message = f"must be {', '.join(self.methods[:-1])} or {self.methods[-1]} (or zstd:3) (got {compress!r})"
+            most = self.methods.get(method, -1)
+            if most < 0 or (level and not (level.isdecimal() and 1 <= int(level) <= most)):
+                levels = ", ".join(f"{name}:{most}" for name, most in self.methods.items() if most)
+                message = f"must be one of {', '.join(self.methods)}, or have a level up to {levels} (got {compress!r})"
                 raise OptionError("compress", message)
 
     def mkfs_words(self) -> list[str]:
@@ -354,7 +356,7 @@ class Btrfs(PoolLayer, Filesystem):
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")
-    methods: ClassVar = ("zlib", "lzo", "zstd")
+    methods: ClassVar = {"zlib": 9, "lzo": 0, "zstd": 15}
     always: ClassVar = ("-q", "-f", "-K")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -386,6 +388,9 @@ class Btrfs(PoolLayer, Filesystem):
     def check_options(self) -> None:
         super().check_options()
         self.size_of("quota")
+        names = [item.partition("=")[0] for item in self.mount.split(",")] if self.compress else []
+        if other := next((name for name in names if name.startswith(("compress", "nodata"))), ""):
+            raise OptionError("compress", f"has no effect beside the mount option {other}: leave one of them out")
 
     def check_members(self, count: int) -> None:
         for name in "data", "metadata":
@@ -469,7 +474,7 @@ class F2fs(Filesystem):
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
     provides: ClassVar = {"encryption": ("encrypt",)}
-    methods: ClassVar = ("lzo", "lz4", "zstd", "lzo-rle")
+    methods: ClassVar = {"lzo": 0, "lz4": 16, "zstd": 22, "lzo-rle": 0}
     always: ClassVar = ("-q", "-f", "-t", "0")
     grammar: ClassVar = {
         "mkfs": CommandLine(

@@ -179,7 +179,8 @@ class Loop(Layer):
         return [Root("attaching a loop device"), LOOP_DEVICES]
 
     def check_options(self) -> None:
-        self.size_of("size")
+        if (size := self.size_of("size")) is not None and size < 4096:
+            raise OptionError("size", f"must be at least 4096 bytes (got {self.size})")
 
     def create(self, below: Directory, context: BuildContext) -> None:
         size = self.size_of("size") or context.machine.free(below.path) * 9 // 10

@@ -162,6 +162,10 @@ _GOCRYPTFS: Mapping[str, Grammar] = {
     "-config -cpuprofile -ctlsock -exclude-from -ef -extpass -fido2 -fsck -info -init -masterkey": OUTSIDE,
     "-memprofile -notifypid -passfile -passwd -speed -trace": OUTSIDE,
 }
+#: Those that only affect a new volume. A volume of -zerokey has no file with its settings.
+_GOCRYPTFS_NEW = re.compile(
+    "aessiv|deterministic-names|hkdf|longnames|longnamemax|plaintextnames|raw64|scryptn|xchacha"
+)
 _GOCRYPTFS_LIST = FUSE_MOUNT | {names.replace(" -", " ")[1:]: form for names, form in _GOCRYPTFS.items()}
 
 
@@ -201,6 +205,11 @@ class Gocryptfs(_Fuse):
         if self.xchacha and (self.reverse or self.aessiv):
             other = "reverse" if self.reverse else "aessiv"
             raise OptionError("xchacha", f"cannot be combined with {other}, which means AES-SIV")
+        words = self.mount.split()
+        given = [word for before, word in zip(["", *words], words) if word.startswith("-") or before == "-o"]
+        names = {item.lstrip("-").partition("=")[0] for word in given for item in word.split(",")}
+        if "zerokey" not in names and (new := min(filter(_GOCRYPTFS_NEW.fullmatch, names), default="")):
+            raise OptionError("mount", f"{new} has no effect on a volume that exists: put -{new} into `init`")
 
     def create(self, below: Directory, context: BuildContext) -> None:
         if not self.reverse:

@@ -357,9 +357,14 @@ def test_a_layer_that_cannot_lose_a_device_says_so(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        ("f2fs(compress='gzip')", r"compress: .*\blzo, lz4, zstd\b.*\blzo-rle\b.*\bzstd:3\b.*'gzip'"),
+        ("f2fs(compress='gzip')", r"compress: .*\blzo, lz4, zstd, lzo-rle\b.*\bzstd:22\b.*'gzip'"),
         ("f2fs(compress='zstd:best')", "compress: .*'zstd:best'"),
-        ("bcachefs(compress='lzo')", r"compress: .*\blz4, gzip\b.*\bzstd\b.*\bzstd:3\b.*'lzo'"),
+        ("bcachefs(compress='lzo')", r"compress: .*\blz4, gzip, zstd\b.*\bzstd:15\b.*'lzo'"),
+        ("btrfs(compress='lzo:9')", r"compress: .*\blzo\b.*\bzlib:9, zstd:15\b.*'lzo:9'"),
+        ("btrfs(compress='zlib:10')", "compress: .*'zlib:10'"),
+        ("btrfs(compress='zstd', mount='noatime,nodatacow')", r"compress: .*\bnodatacow\b"),
+        ("btrfs(compress='zstd', mount='nodatasum')", r"compress: .*\bnodatasum\b"),
+        ("btrfs(compress='zstd', mount='compress-force=no')", r"compress: .*\bcompress-force\b"),
         ("zfs(mkfs='\"')", "mkfs: .*No closing quotation"),
         ("zfs(vdev='mirror')", r"vdev: .*\b2\b.*pool\(2\)"),
         ("pool(3) | zfs(vdev='raidz2', log=True)", r"vdev: .*\b4\b.*pool\(4\)"),

@@ -190,6 +190,10 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
     [
         ("gocryptfs(reverse=True, xchacha=True)", r"xchacha: .*\breverse\b"),
         ("gocryptfs(aessiv=True, xchacha=True)", r"xchacha: .*\baessiv\b"),
+        ("gocryptfs(mount='\"')", "mount: .*No closing quotation"),
+        ("gocryptfs(mount='-quiet -xchacha')", r"mount: xchacha\b.*-xchacha\b.*\binit\b"),
+        ("gocryptfs(mount='-o ro,longnamemax=70')", r"mount: longnamemax\b"),
+        ("ext4 | loop(size='0')", r"size: .*\b4096\b.*\b0\b"),
         ("securefs(format=5)", r"format: .*\b1, 2, 3, 4\b.*\b5\b"),
         ("ecryptfs(key_bytes=0)", r"key_bytes: .*\b1\b.*\b0\b"),
         (
