@@ -56,10 +56,20 @@ def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
     assert process.stdout is not None
     assert process.stderr is not None
     own_input, output, errors = sys.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+    guest_input, pending = process.stdin.fileno(), b""
+    # A guest that hangs does not read its input.
+    os.set_blocking(guest_input, False)
     watched = {own_input, output, errors}
     last_word = time.monotonic()
     while output in watched:
-        ready, _, _ = select.select(list(watched), [], [], 1.0)
+        readers, writers = (watched - {own_input}, [guest_input]) if pending else (watched, [])
+        ready, writable, _ = select.select(list(readers), writers, [], 1.0)
+        if writable:
+            try:
+                pending = pending[os.write(guest_input, pending) :]
+            except BrokenPipeError:
+                pending = b""
+                watched.discard(own_input)
         for fd in ready:
             data = os.read(fd, 1 << 16)
             if not data:
@@ -67,9 +77,7 @@ def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
                 if fd == own_input:
                     process.stdin.close()
             elif fd == own_input:
-                last_word = time.monotonic()
-                process.stdin.write(data)
-                process.stdin.flush()
+                last_word, pending = time.monotonic(), data
             else:
                 last_word = time.monotonic() if fd == output else last_word
                 write_all(1 if fd == output else 2, data)
@@ -90,7 +98,8 @@ def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
 
 def stand_in(argv: list[str], reason: str) -> None:
     """Replace this process by a Python on the host that reports why there is no guest."""
-    os.execve(argv[0], argv, {**os.environ, GUEST_DOWN: reason})
+    # The environment has no zero bytes, and at most 128 KiB for each variable.
+    os.execve(argv[0], argv, {**os.environ, GUEST_DOWN: reason.replace("\0", "")[:30_000]})
 
 
 _PR_SET_PDEATHSIG = 1

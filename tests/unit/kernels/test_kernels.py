@@ -21,6 +21,7 @@ from pytest_fsstack.kernels import images, launch, probe, vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.options import GUEST_DOWN
 
 
 def image(path: Path, release: str) -> Path:
@@ -389,6 +390,30 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.Monk
     assert argv[1:] == ["-u", "-c", "code"]
     assert re.search(r"\b6\.1: .*No such file or directory", reason)
     assert left, "Ctrl-C would end it before its session"
+
+
+def test_the_console_reaches_the_stand_in_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GUEST_DOWN, "")
+    monkeypatch.setattr(os, "execve", lambda *words: subprocess.run(words[1], env=words[2], check=True))
+    launch.stand_in(["true"], "a zero byte: \0" + "\N{REPLACEMENT CHARACTER}" * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"), [("exec sleep 60", "silent"), ("exec <&-; sleep 0.2", "went down .*exit code 0")]
+)
+def test_a_guest_that_does_not_read_its_input_is_a_problem(
+    words: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "input").write_bytes(bytes(300_000))
+    with (
+        (tmp_path / "input").open() as given,
+        subprocess.Popen(
+            ["sh", "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
+    ):
+        monkeypatch.setattr(sys, "stdin", given)
+        guest = types.SimpleNamespace(process=process, ended=False, kill=process.kill)
+        assert re.search(problem, launch.forward(guest, 0.5) or "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ended", [True, False])
