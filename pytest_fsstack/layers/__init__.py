@@ -5,37 +5,23 @@ below.
 from __future__ import annotations
 
 import importlib
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING
+from collections import ChainMap, UserDict
+from collections.abc import Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_fsstack.stack.model import Layer
 
 
-class _BuiltIn(Mapping[str, "type[Layer]"]):
+class _BuiltIn(UserDict[str, Any]):
     """Layers by name. A family is imported on first use, because most sessions need one or two."""
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
-        self._found: dict[str, type[Layer]] = {}
-
     def __getitem__(self, name: str) -> type[Layer]:
-        if name not in self._found:
-            family, _, cls = self._places[name].rpartition(".")
-            # Layers of other packages are given with the package's name.
-            module = f"pytest_fsstack.{family}" if "." in family else f"{__name__}.{family}"
-            self._found[name] = getattr(importlib.import_module(module), cls)
-        return self._found[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        family, _, cls = self.data[name].rpartition(".")
+        # Layers of other packages are given with the package's name.
+        module = f"pytest_fsstack.{family}" if "." in family else f"{__name__}.{family}"
+        layer: type[Layer] = getattr(importlib.import_module(module), cls)
+        return layer
 
 
 #: Modules and classes by name, in the order of the docs.
@@ -92,4 +78,4 @@ BUILT_IN = _BuiltIn(
 
 def known(brought: Iterable[Iterable[type[Layer]]]) -> MutableMapping[str, type[Layer]]:
     """Return the layers of the plugin, of other plugins and of conftests, by name."""
-    return ChainMap({layer.name: layer for layers in brought for layer in layers}, BUILT_IN)  # type: ignore[arg-type]
+    return ChainMap({layer.name: layer for layers in brought for layer in layers}, BUILT_IN)
