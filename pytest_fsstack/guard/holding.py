@@ -138,26 +138,26 @@ def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
         yield holding
 
 
-_own: set[int] = set()
+#: Descriptors of devices and locks. A child replaces each by one of /dev/null, which is open already: at a fork, there
+#: may be no free descriptor, or no such path.
+_own: dict[int, int] = {}
 
 
 @contextlib.contextmanager
 def _unshared(fd: int) -> Iterator[None]:
     """Take a descriptor away from children that are forked in the block, as by `multiprocessing`."""
-    _own.add(fd)
-    try:
-        yield
-    finally:
-        _own.remove(fd)
+    with opened(os.devnull) as _own[fd]:
+        try:
+            yield
+        finally:
+            del _own[fd]
 
 
 def _disown() -> None:
     """Release devices and locks in a forked child: it would keep the device in use, even after this session."""
     # Their numbers stay in use, because whatever closes them was forked as well.
-    if _own:
-        with opened(os.devnull) as null:
-            for fd in _own:
-                os.dup2(null, fd, inheritable=False)
+    for fd, null in _own.items():
+        os.dup2(null, fd, inheritable=False)
 
 
 os.register_at_fork(after_in_child=_disown)

@@ -163,9 +163,7 @@ _GOCRYPTFS: Mapping[str, Grammar] = {
     "-memprofile -notifypid -passfile -passwd -speed -trace": OUTSIDE,
 }
 #: Those that only affect a new volume. A volume of -zerokey has no file with its settings.
-_GOCRYPTFS_NEW = re.compile(
-    "aessiv|deterministic-names|hkdf|longnames|longnamemax|plaintextnames|raw64|scryptn|xchacha"
-)
+_GOCRYPTFS_NEW = re.compile("aessiv|deterministic-names|hkdf|longnamemax|plaintextnames|raw64|scryptn|xchacha")
 _GOCRYPTFS_LIST = FUSE_MOUNT | {names.replace(" -", " ")[1:]: form for names, form in _GOCRYPTFS.items()}
 
 

@@ -139,7 +139,7 @@ class Process:
 def stat_fields(process: Path) -> list[str]:
     """Return the fields of proc_pid_stat(5) from the third one on, the state. The second may contain blanks.
 
-    There are none if the process (or thread) has ended.
+    There are none if the process (or thread) has ended. Raises PermissionError if it is hidden from this user.
     """
     try:
         return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -149,8 +149,9 @@ def stat_fields(process: Path) -> list[str]:
 
 def _exiting(pid: int) -> bool:
     """Return whether a process has begun to exit (PF_EXITING of include/linux/sched.h, in the flags)."""
-    fields = stat_fields(Path(f"/proc/{pid}"))
-    return bool(fields and int(fields[6]) & _PF_EXITING)
+    with contextlib.suppress(OSError, IndexError):  # it is hidden from this user, or has ended
+        return bool(int(stat_fields(Path(f"/proc/{pid}"))[6]) & _PF_EXITING)
+    return False
 
 
 #: Lists that record commands as they start.

@@ -494,7 +494,7 @@ def remove_stale(parent: Path) -> list[str]:
         return []
     with above:
         for name in sorted(os.listdir(above.fileno())):
-            # It is another user's or machine's, locked by a running session, or just removed.
+            # It is another user's, locked by a running session, or just removed.
             with contextlib.suppress(OSError):
                 if name.startswith("fsstack-"):
                     lines.append(_remove_if_stale(above, name))
@@ -506,10 +506,10 @@ def _remove_if_stale(above: HeldDirectory, name: str) -> str:
     with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
         if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
             raise PermissionError(errno.EPERM, f"{directory.path} belongs to another user")
-        # Many shared filesystems do not show a lock to other machines.
-        if os.read(marker, 100) != _machine_id():
-            raise PermissionError(errno.EPERM, f"{directory.path} belongs to another machine")
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Many shared filesystems do not show a lock to other machines. Without /etc/machine-id, a reboot makes another.
+        if os.read(marker, 100) != _machine_id():
+            return f"left alone: {directory.path}: of a session on another machine; remove it if none uses it"
         try:
             above.remove(name, directory)
         except OSError as error:

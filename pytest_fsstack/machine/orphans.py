@@ -108,7 +108,7 @@ def work() -> Work | None:
     entry = f"{VARIABLE}={os.environ.get(VARIABLE)}".encode()
     parents, ours = {}, set()
     for process in PROC.glob("[0-9]*"):
-        with contextlib.suppress(IndexError):  # it has ended
+        with contextlib.suppress(OSError, IndexError):  # it is hidden from this user, or has ended
             parents[process] = PROC / stat_fields(process)[1]
             ours |= {process} if _has_variable(process, entry) else set()
     # Some, such as sshd, overwrite their environment.
@@ -178,8 +178,10 @@ def _ancestry() -> Iterable[int]:
     pid = os.getpid()
     while pid > 0:
         yield pid
-        fields = stat_fields(PROC / str(pid))
-        pid = int(fields[1]) if fields else 0
+        try:
+            pid = int(stat_fields(PROC / str(pid))[1])
+        except (OSError, IndexError):
+            return
 
 
 def _has_descendants(machine: Machine, facts: Facts) -> bool:

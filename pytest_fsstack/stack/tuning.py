@@ -109,12 +109,16 @@ def _still_set(machine: Machine, facts: Facts) -> bool:
     path, old, value = Path(journals.text(facts, "path")), journals.text(facts, "old"), journals.text(facts, "value")
     if not is_setting(machine, path) or not is_setting(machine, Path(journals.text(facts, "back"))):
         raise UndoError("this plugin does not set it")
-    now = current(machine, path)
-    if now is not None and facts.get("diskseq") != _diskseq(machine, path):
-        raise OutdatedEntryError("another device has the name now")
-    if now not in (None, old) and not equal(value, now):
+    now, device = current(machine, path), path.parents[1]
+    if now in (None, old) or equal(value, old):
+        return False
+    if not equal(value, now):
         raise OutdatedEntryError(f"it was changed to {now} since the session set it to {value}")
-    return equal(value, now) and not equal(value, old)
+    # A loop device gets a new number when it is detached, as by a kill.
+    is_free = device.name.startswith("loop") and machine.setting(device / "loop/backing_file") is None
+    if not is_free and facts.get("diskseq") != _diskseq(machine, path):
+        raise OutdatedEntryError("another device has the name now")
+    return True
 
 
 def _set_back(machine: Machine, facts: Facts) -> str:

@@ -68,7 +68,8 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(
     mine.mkdir()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(directories, "_machine_id", lambda: b"another machine")
-        assert directories.remove_stale(tmp_path) == []
+        (line,) = directories.remove_stale(tmp_path)
+        assert line.startswith(f"left alone: {dead}")
         assert list(dead.rglob("data/data"))
     book = Journal(tmp_path / "living", RealMachine())
     with directories.lasting(tmp_path, book) as living:

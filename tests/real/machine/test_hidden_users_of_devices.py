@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -112,9 +113,15 @@ def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_
 def test_a_forked_child_keeps_no_device_from_use(loop_device: LoopDevice) -> None:
     disk = guard.identify(loop_device().path)
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    files, unlimited = resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         with guard.held(disk, overwrite=False) as device:
-            child.start()
+            # The child has no free descriptor.
+            resource.setrlimit(files, (max(map(int, os.listdir("/proc/self/fd"))), unlimited[1]))
+            try:
+                child.start()
+            finally:
+                resource.setrlimit(files, unlimited)
             device.check()
         with guard.held(disk, overwrite=False):
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -161,6 +162,16 @@ def test_a_server_that_does_not_finish_its_exit_is_not_waited_for(monkeypatch: p
         assert daemon.error().returncode is None
     finally:
         daemon.kill()
+
+
+def test_processes_that_are_hidden_from_this_user_are_none_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(process: Path) -> list[str]:
+        raise PermissionError(errno.EPERM, "", str(process))
+
+    for module in orphans, commands:
+        monkeypatch.setattr(module, "stat_fields", hidden)
+    assert orphans.work() is None
+    assert commands._exiting(1) is False
 
 
 @pytest.mark.parametrize(

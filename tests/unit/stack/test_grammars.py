@@ -171,6 +171,7 @@ ALLOWED = [
     "zfs(mkfs='-o ashift=12 -O recordsize=16K -O atime=off', mount='noatime')",
     "luks(format='--label disk --pbkdf argon2id', open='--allow-discards', cipher='capi:xts(aes)-plain64')",
     "dmcrypt(cipher='xchacha12,aes-adiantum-plain64')",
+    "gocryptfs(mount='-longnames=false')",
     "lvm(vgcreate='--physicalextentsize 1M', lvcreate='--readahead none', extents='50%VG')",
     "flakey(features='corrupt_bio_byte 32 r 1 0')",
     "gocryptfs(mount='-allow_other -o allow_other,noatime')",

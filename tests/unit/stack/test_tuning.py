@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -379,6 +380,19 @@ def test_a_clean_up_leaves_another_device_of_the_same_name_alone(journals: Path,
     (line,) = cleanup(journals)
     assert f"left alone: setting {read_ahead} " in line
     assert read_ahead.read_text() == "4096"
+
+
+@pytest.mark.parametrize("now", ["4096", "128"])
+def test_a_clean_up_resets_a_loop_device_that_the_kill_has_detached(now: str, journals: Path, sys_: Path) -> None:
+    read_ahead, diskseq = sys_ / "block/loop7/queue/read_ahead_kb", sys_ / "block/loop7/diskseq"
+    shutil.copytree(sys_ / "block/sdz", sys_ / "block/loop7")
+    diskseq.write_text("7\n")
+    kill_in(f'tuning.written(pathlib.Path({str(read_ahead)!r}), "4096", journal)', journals, sys_)
+    diskseq.write_text("8\n")
+    read_ahead.write_text(now)
+    assert len(cleanup(journals)) == (now == "4096")
+    assert read_ahead.read_text() == "128"
+    assert list(journals.iterdir()) == []
 
 
 def test_a_clean_up_waits_for_a_living_session_that_wants_the_same(
