@@ -731,7 +731,8 @@ class Course:
 
     @property
     def _early_end(self) -> str:
-        return "; no more rounds ran, because enough tests have failed (--maxfail)" if self.stopped else ""
+        over = self._run >= self.chain.looks.max_rounds
+        return "" if over or not self.stopped else "; no more rounds ran, because enough tests have failed (--maxfail)"
 
     def _of_not_run(self, step: str, name: str) -> Outcome:
         reason = self._not_run.get((step, name), NotRun("not run: the session was stopped before"))
@@ -790,9 +791,8 @@ class Course:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
         strict, worst = self._strict, chain.worst(step, name)
         if worst == "fail":
-            return Outcome(
-                "failed", "\n".join([describe_failure(chain, step, name, rerun_command()), *doubts(self.chain)])
-            )
+            text = "\n".join([describe_failure(chain, step, name, rerun_command()), *doubts(self.chain)])
+            return Outcome("failed", text)
         if worst == "inconclusive":
             text = f"{describe_undecided(chain, step, name)}{self._early_end}"
             # A budget that is expected to be broken has its own reason.

@@ -95,11 +95,9 @@ class Timed:
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
-        for name, amount in {"bytes": bytes, "files": files}.items():
-            if amount is not None and not (isinstance(amount, int | float) and 0 <= amount < math.inf):
-                raise MeasureError(f"timed({name}=...) takes a finite number of 0 or more (got {amount!r})")
+        size, count = _amount("bytes", bytes), _amount("files", files)
         self._entered = True
-        arguments = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
+        arguments = {"bytes": size, "files": count, "direction": direction, "cold": cold}
         self._block = {name: value for name, value in arguments.items() if value is not None}
         watch = Watch(self._stack) if self._repeated else None
         self._check_settings()
@@ -126,13 +124,13 @@ class Timed:
                 f"{self._repeated} writes to the stack ({change}), so repeating it in a round would not do the same "
                 "work again: remove @pytest.mark.fsstack_repeat, or override that of its class by fsstack_repeat(1)"
             )
-        if bytes is not None:
-            values["throughput"] = bytes / seconds
+        if size is not None:
+            values["throughput"] = size / seconds
             moved = values.get("written_bytes" if direction == "write" else "read_bytes")
-            if moved is not None and bytes:
-                values[f"{direction}_amplification"] = moved / bytes
-        if files is not None:
-            values["file_rate"] = files / seconds
+            if moved is not None and size:
+                values[f"{direction}_amplification"] = moved / size
+        if count is not None:
+            values["file_rate"] = count / seconds
         self._sample = Sample(values)
         for command in self._commands:
             # Commands on the stack would keep it from being unmounted.
@@ -337,6 +335,15 @@ def _sync(patience: float = 300.0) -> None:
             "or is very slow (`dmesg` may tell which); without it run again, or measure with timed(cold=False)"
         )
     os.waitpid(process, 0)
+
+
+def _amount(name: str, amount: int | None) -> Any:
+    """Return an amount of work. Numbers of numpy are converted, because JSON has none. Raises `MeasureError`."""
+    if amount is None:
+        return None
+    if not isinstance(amount, numbers.Real) or not 0 <= amount < math.inf:
+        raise MeasureError(f"timed({name}=...) takes a finite number of 0 or more (got {amount!r})")
+    return int(amount) if isinstance(amount, numbers.Integral) else float(amount)
 
 
 def _read(path: str | os.PathLike[str]) -> None:

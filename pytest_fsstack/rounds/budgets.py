@@ -63,13 +63,12 @@ class Budgets:
         """
         from pytest_fsstack.options.budgets import BudgetError
         from pytest_fsstack.rounds.chains import parameter_of, step_of
+        from pytest_fsstack.rounds.marks import written_marks
 
         for item in items:
-            for name in "fsstack", "fsstack_budget":
-                if has_own(item, name) and "fsstack" not in getattr(item, "fixturenames", ()):
-                    mistakes.add(
-                        f"{name}: no effect, because neither fsstack nor timed is an argument of the test", item
-                    )
+            marks = written_marks(item) if "fsstack" not in getattr(item, "fixturenames", ()) else ()
+            for name in {mark.name for mark in marks} & {"fsstack", "fsstack_budget"}:
+                mistakes.add(f"{name}: no effect, because neither fsstack nor timed is an argument of the test", item)
         different = list(dict.fromkeys(chains.values()))
         try:
             self._check_marked(different, mistakes)
@@ -147,11 +146,6 @@ class Budgets:
     def confirmed(self) -> int:
         """Return the number of budgets that share an error rate, or 0 if each has its own."""
         return self._overheads if self._settings.confirms else 0
-
-
-def has_own(item: pytest.Item, name: str) -> bool:
-    """Whether a test has a mark that is not its class's."""
-    return any(mark.name == name for mark in item.own_markers)
 
 
 def _rules_of(mark: pytest.Mark) -> list[Rule]:

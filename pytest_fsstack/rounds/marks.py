@@ -72,9 +72,14 @@ def check(item: pytest.Item, layouts: Callable[[], Mapping[str, Callable[..., An
             inspect.signature(layouts()[name]).bind(None, **mark.kwargs)
         except TypeError as error:
             mistakes.add(f"fsstack_table: {name!r} {error}", item)
-    for mark in item.own_markers if isinstance(item.parent, pytest.Class) else ():
+    for mark in written_marks(item) if isinstance(item.parent, pytest.Class) else ():
         if mark.name in ("fsstack_remark", "fsstack_rounds", "fsstack_table"):
             mistakes.add(f"{mark.name}: all steps of a class share it: mark the class", item)
+
+
+def written_marks(item: pytest.Item) -> list[pytest.Mark]:
+    """Return the marks of the test's own function. Those of its class and of a conftest may be meant for others."""
+    return [*getattr(getattr(item, "function", None), "pytestmark", ())]
 
 
 #: The mistake of a test that measures and has ``@given``.

@@ -6,8 +6,9 @@ import pytest
 
 from pytest_fsstack.judging.course import ChainPlan, PlannedStack, PlannedTest
 from pytest_fsstack.machine.needs import missing
-from pytest_fsstack.rounds.budgets import Budgets, has_own
+from pytest_fsstack.rounds.budgets import Budgets
 from pytest_fsstack.rounds.chains import Chain, measures_by_fixture
+from pytest_fsstack.rounds.marks import written_marks
 
 
 def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
@@ -47,7 +48,7 @@ def _planned_test(chain: Chain, step: str, stack: str, item: pytest.Item, budget
     judged = tuple(budgets.of(item, stack, stack == chain.baseline))
     if item.get_closest_marker("benchmark"):
         return PlannedTest(step, stack, judged, "is marked as a benchmark")
-    if has_own(item, "fsstack_budget") or (judged and measures_by_fixture(item)):
+    if any(mark.name == "fsstack_budget" for mark in written_marks(item)) or (judged and measures_by_fixture(item)):
         return PlannedTest(step, stack, judged, "has a budget")
     if item.get_closest_marker("fsstack_budget"):
         return PlannedTest(step, stack, judged, "has a budget", of_class=True)

@@ -98,6 +98,17 @@ def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: P
     result.stdout.fnmatch_lines(["*same: cost: *plain: *skipped*round 1*no moon*"])
 
 
+@pytest.mark.parametrize("mark", ["fsstack_budget('300%', metric='cost')", "fsstack_rounds(8)"])
+def test_marks_that_a_conftest_adds_to_all_tests_are_meant_for_those_that_measure(project: Project, mark: str) -> None:
+    project.write(f"{UNMARKED}\n    def test_check(self, fsstack):\n        pass\n\ndef test_none():\n    pass\n")
+    hook = (
+        "\ndef pytest_collection_modifyitems(items):\n    for item in items:\n        item.add_marker(pytest.mark.{})\n"
+    )
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(hook.format(mark))
+    project.run("-k", "same or plain or none").assert_outcomes(passed=5, deselected=4)
+
+
 SKIP = "if fsstack.stack.id == 'dear':\n            {}\n        with timed"
 
 
