@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import resource
 import shutil
@@ -111,23 +110,27 @@ def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_
 
 @pytest.mark.usefixtures("impatient")
 def test_a_forked_child_keeps_no_device_from_use(loop_device: LoopDevice) -> None:
-    disk = guard.identify(loop_device().path)
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    disk, child = guard.identify(loop_device().path), 0
     files, unlimited = resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         with guard.held(disk, overwrite=False) as device:
             # The child has no free descriptor.
-            resource.setrlimit(files, (max(map(int, os.listdir("/proc/self/fd"))), unlimited[1]))
+            os.close(lowest := os.dup(0))
+            resource.setrlimit(files, (lowest, unlimited[1]))
             try:
-                child.start()
+                child = os.fork()
+                if not child:
+                    time.sleep(60)
+                    os._exit(0)
             finally:
                 resource.setrlimit(files, unlimited)
             device.check()
         with guard.held(disk, overwrite=False):
             pass
     finally:
-        child.kill()
-        child.join()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 BELOW_A_LONG_PATH = """
