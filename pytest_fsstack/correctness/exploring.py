@@ -246,9 +246,9 @@ class Search:
 
         A turn begins only if one as long as the last would end in time.
         """
-        start, pending, turn, last = time.monotonic(), list(themes), 0, 0.0
-        while pending and not self.patient.over and (not turn or time.monotonic() + last < start + seconds):
-            began = time.monotonic()
+        until, pending, turn, last = time.monotonic() + seconds, list(themes), 0, 0.0
+        while pending and not self.patient.over and (not turn or time.monotonic() + last < until):
+            turn_start = time.monotonic()
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
@@ -259,13 +259,13 @@ class Search:
                     if not (difference.theme and difference.theme.at_once):
                         difference.again = None
                 else:
-                    began_again = time.monotonic()
-                    shrink(self.compared, difference, began_again + max(self.patience / 3, 1.0), self.patient.make)
-                    self.patience -= time.monotonic() - began_again
+                    start = time.monotonic()
+                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
+                    self.patience -= time.monotonic() - start
             self.differences += differences
             differing = [difference.theme for difference in differences]
             pending = [] if None in differing else [theme for theme in pending if theme not in differing]
-            turn, last = turn + 1, time.monotonic() - began
+            turn, last = turn + 1, time.monotonic() - turn_start
 
     def _turn(self, themes: Sequence[Theme], seed: str) -> list[Difference]:
         """Make a sequence of each theme, remount once, and make a few more calls of each."""

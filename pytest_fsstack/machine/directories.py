@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import stat
 import tempfile
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pytest_fsstack.machine import journal, mounts
+from pytest_fsstack.machine import identity, journal, mounts
 from pytest_fsstack.machine.descriptors import closing, opened, write_all
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, OutdatedEntryError
 from pytest_fsstack.machine.port import Machine
@@ -479,10 +478,8 @@ def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
 
 
 def _machine_id() -> bytes:
-    """Return a hash of this machine's id, which is confidential (machine-id(5)), or else of its boot."""
-    files = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
-    text = next(text for file in files if file.exists() and (text := file.read_bytes().strip()))
-    return hashlib.sha256(text).hexdigest().encode()
+    """Return the id of this machine, or else of its boot."""
+    return (identity.machine_id() or Path("/proc/sys/kernel/random/boot_id").read_text().strip()).encode()
 
 
 def remove_stale(parent: Path) -> list[str]:

@@ -241,8 +241,7 @@ class Timed:
         """
         if name in METRICS:
             raise MeasureError(f"{name!r} is always measured; record your figure under another name")
-        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:
-            raise MeasureError(f"timed.record({name!r}, ...) takes a finite number of 0 or more (got {value!r})")
+        _check_amount(f"timed.record({name!r}, ...)", value)
         if not isinstance(unit, str) or better not in ("lower", "higher"):
             raise MeasureError(
                 f"timed.record({name!r}, ...) takes unit='...' and better='lower' or 'higher' "
@@ -337,12 +336,16 @@ def _sync(patience: float = 300.0) -> None:
     os.waitpid(process, 0)
 
 
+def _check_amount(call: str, amount: float) -> None:
+    if not isinstance(amount, numbers.Real) or not 0 <= amount < math.inf:
+        raise MeasureError(f"{call} takes a finite number of 0 or more (got {amount!r})")
+
+
 def _amount(name: str, amount: int | None) -> Any:
     """Return an amount of work. Numbers of numpy are converted, because JSON has none. Raises `MeasureError`."""
     if amount is None:
         return None
-    if not isinstance(amount, numbers.Real) or not 0 <= amount < math.inf:
-        raise MeasureError(f"timed({name}=...) takes a finite number of 0 or more (got {amount!r})")
+    _check_amount(f"timed({name}=...)", amount)
     return int(amount) if isinstance(amount, numbers.Integral) else float(amount)
 
 

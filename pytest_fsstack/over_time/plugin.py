@@ -12,10 +12,10 @@ from pytest_fsstack import options
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
-from pytest_fsstack.session import identity
 from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.units import counted
 

@@ -13,12 +13,12 @@ from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.judging.course import ChainPlan
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
-from pytest_fsstack.session import identity
 from pytest_fsstack.session.duration import seconds_of_run
 from pytest_fsstack.session.ending import runs_once
 from pytest_fsstack.stack.model import Device

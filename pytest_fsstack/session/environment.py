@@ -16,9 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_fsstack.machine import blockdev, commands, mounts
+from pytest_fsstack.machine import blockdev, commands, identity, mounts
 from pytest_fsstack.machine.needs import Need, Tool
-from pytest_fsstack.session import identity
 
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus

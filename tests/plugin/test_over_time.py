@@ -14,9 +14,9 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import append, file_of, read
-from pytest_fsstack.session import identity
 from tests.plugin.conftest import Project
 
 # Whatever the machine does: crypt costs 100 % more.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.session import identity
+from pytest_fsstack.machine import identity
 
 ID = "0123456789abcdef0123456789abcdef"
 
