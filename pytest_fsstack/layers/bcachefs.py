@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +30,6 @@ class Bcachefs(PoolLayer, Filesystem):
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     checksums: ClassVar = True
-    methods: ClassVar = {"lz4": 15, "gzip": 9, "zstd": 15}
     #: The kernel initialises it at the first mount. The tool of version 1.13 crashes at that at times.
     always: ClassVar = ("-q", "-f", "--no_initialize")
     grammar: ClassVar = {
@@ -53,10 +51,9 @@ class Bcachefs(PoolLayer, Filesystem):
             "foreground_target background_target metadata_target promote_target": KEYWORD,
             "journal_flush_delay journal_reclaim_delay replicas data_replicas metadata_replicas": SIZE,
         },
-        "compress": KEYWORD,
     }
 
-    compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
+    compress: str | None = option(None, "compression, such as zstd:3", levels={"lz4": 15, "gzip": 9, "zstd": 15})
     encrypted: bool = option(False, "encrypt and authenticate all data and metadata, by ChaCha20 and Poly1305")
     replicas: int = option(1, "copies of data and metadata, each on another device of the pool", least=1)
 
@@ -73,16 +70,15 @@ class Bcachefs(PoolLayer, Filesystem):
     def is_encrypting(self) -> bool:
         return self.encrypted
 
-    def mkfs_words(self) -> list[str]:
+    def mkfs_choices(self) -> list[str]:
         compress = [f"--compression={self.compress}"] if self.compress else []
         encrypted = ["--encrypted"] if self.encrypted else []
         replicas = [f"--replicas={self.replicas}"] if self.replicas > 1 else []
-        return [*self.always, *compress, *encrypted, *replicas, *shlex.split(self.mkfs)]
+        return [*compress, *encrypted, *replicas]
 
-    def mount_words(self) -> list[str]:
+    def mount_choices(self) -> list[str]:
         # The default of mkfs depends on its version, and so do the forms of its option.
-        discard = [] if "discard" in f"{self.mkfs} {self.mount}" else ["nodiscard"]
-        return [*discard, *super().mount_words()]
+        return [] if "discard" in f"{self.mkfs} {self.mount}" else ["nodiscard"]
 
     def create(self, below: Block, context: BuildContext) -> None:
         with context.secret.passphrase() if self.encrypted else contextlib.nullcontext() as passphrase:

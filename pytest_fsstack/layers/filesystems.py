@@ -65,15 +65,18 @@ class Filesystem(ToolLayer, BlockLayer):
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
     gives: ClassVar = Directory
     #: Always passed to mkfs: quiet, overwrite, no discard.
-    always: ClassVar[tuple[str, ...]]
+    always: ClassVar[tuple[str, ...]] = ()
     #: The kernel's name, if it differs from the layer's.
     driver: ClassVar[str] = ""
     #: Its history, if current kernels have dropped it.
     removal: ClassVar[str] = ""
     #: The checker from mkfs's package, with options for a read-only check. Empty if there is none.
     checker: ClassVar[tuple[str, ...]] = ()
-    #: The methods for `compress`, if there is such an option, with the highest level, 0 if there are no levels.
-    methods: ClassVar[Mapping[str, int]] = {}
+    #: Mount options that are set unless the user's mount options have their key in them.
+    defaults: ClassVar[Mapping[str, str]] = {}
+    #: The mount option for each further device, such as that of the log, and the checker's option for it.
+    device_option: ClassVar[str] = ""
+    checked_device: ClassVar[str] = ""
     grammar: ClassVar[Mapping[str, Grammar]] = {"mkfs": CommandLine({}), "mount": MOUNT}
 
     mkfs: str = option("", "options of mkfs, verbatim")
@@ -82,23 +85,22 @@ class Filesystem(ToolLayer, BlockLayer):
     def needs(self) -> list[Need]:
         return [Root("mounting"), KernelFilesystem(self.driver or self.name, removal=self.removal), self.program]
 
-    def check_options(self) -> None:
-        compress = getattr(self, "compress", None)
-        if self.methods and compress is not None:
-            method, _, level = compress.partition(":")
-            most = self.methods.get(method, -1)
-            if most < 0 or (level and not (level.isdecimal() and 1 <= int(level) <= most)):
-                levels = ", ".join(f"{name}:{most}" for name, most in self.methods.items() if most)
-                message = f"must be one of {', '.join(self.methods)}, or have a level up to {levels} (got {compress!r})"
-                raise OptionError("compress", message)
+    def mkfs_choices(self) -> list[str]:
+        """Return the options for mkfs that the layer's other options stand for."""
+        return []
+
+    def mount_choices(self) -> list[str]:
+        """Return the mount options that the layer's other options stand for."""
+        return []
 
     def mkfs_words(self) -> list[str]:
         """Return the options for mkfs: the plugin's, then the user's, which take precedence."""
-        return [*self.always, *shlex.split(self.mkfs)]
+        return [*self.always, *self.mkfs_choices(), *shlex.split(self.mkfs)]
 
     def mount_words(self) -> list[str]:
-        """Return the mount options."""
-        return [self.mount] if self.mount else []
+        """Return the mount options, in the same order."""
+        defaults = [default for key, default in self.defaults.items() if key not in self.mount]
+        return [*defaults, *self.mount_choices(), *([self.mount] if self.mount else [])]
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         """Return the options for mkfs, extended by the features that layers above need."""
@@ -109,20 +111,22 @@ class Filesystem(ToolLayer, BlockLayer):
         below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), context.required_features))
 
     def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
-        return CheckResult.of(*context.machine.ended(*self.checker, below.path)) if self.checker else None
+        if not self.checker:
+            return None
+        device, *further = below.parts
+        words = [word for part in further if self.checked_device for word in (self.checked_device, part.path)]
+        return CheckResult.of(*context.machine.ended(*self.checker, *words, device.path))
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
-        return context.mounted(self.name, below.path, self.driver or self.name, ",".join(self.mount_words()))
+        device, *further = context.remaining(below)
+        degraded = ["degraded"] if context.lost_device is not None else []
+        words = [*self.mount_words(), *degraded, *(f"{self.device_option}={part.path}" for part in further)]
+        return context.mounted(self.name, device.path, self.driver or self.name, ",".join(words))
 
 
 @dataclass(frozen=True)
 class _Logged(Filesystem):
     """A filesystem that can have its log on another device."""
-
-    #: The mount option for the log device.
-    log_option: ClassVar[str]
-    #: The checker's option for the log device.
-    checked_log: ClassVar[str]
 
     external_log: bool = option(False, "put the log onto a second device of the session. It is the lowest layer then")
 
@@ -140,14 +144,6 @@ class _Logged(Filesystem):
             self.make_logged(data, log, self.with_features(self.mkfs_words(), context.required_features))
         else:
             super().create(below, context)
-
-    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
-        log = [f"{self.log_option}={part.path}" for part in below.parts[1:]]
-        return context.mounted(self.name, below.path, self.name, ",".join([*self.mount_words(), *log]))
-
-    def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
-        log = [word for part in below.parts[1:] for word in (self.checked_log, part.path)]
-        return CheckResult.of(*context.machine.ended(*self.checker, *log, below.path))
 
 
 @dataclass(frozen=True)
@@ -265,8 +261,8 @@ class Ext4(_Logged, _Ext):
     """The ext4 filesystem. mkfs initialises it completely by default."""
 
     name: ClassVar = "ext4"
-    log_option: ClassVar = "journal_path"
-    checked_log: ClassVar = "-j"
+    device_option: ClassVar = "journal_path"
+    checked_device: ClassVar = "-j"
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
     tool: ClassVar = _e2fsprogs("mkfs.ext4")
     provides: ClassVar = {"encryption": ("encrypt", "stable_inodes")}
@@ -293,8 +289,8 @@ class Xfs(_Logged):
     """The XFS filesystem. It needs a device of 300 MB."""
 
     name: ClassVar = "xfs"
-    log_option: ClassVar = "logdev"
-    checked_log: ClassVar = "-l"
+    device_option: ClassVar = "logdev"
+    checked_device: ClassVar = "-l"
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     checker: ClassVar = ("xfs_repair", "-n")
@@ -356,8 +352,10 @@ class Btrfs(PoolLayer, Filesystem):
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")
-    methods: ClassVar = {"zlib": 9, "lzo": 0, "zstd": 15}
     always: ClassVar = ("-q", "-f", "-K")
+    #: Since Linux 6.2, it discards in the background if the device supports that.
+    defaults: ClassVar = {"discard": "nodiscard"}
+    device_option: ClassVar = "device"
     grammar: ClassVar = {
         "mkfs": CommandLine(
             {
@@ -376,17 +374,15 @@ class Btrfs(PoolLayer, Filesystem):
             "compress compress-force discard fatal_errors rescue space_cache": KEYWORD,
             "check_int_print_mask max_inline metadata_ratio subvolid thread_pool": SIZE,
         },
-        "compress": KEYWORD,
         "quota": SIZE,
     }
 
-    compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
+    compress: str | None = option(None, "compression, such as zstd:3", levels={"zlib": 9, "lzo": 0, "zstd": 15})
     quota: str = option("", "limit of the quota group of all files, such as 64M. Beyond it, writing fails with EDQUOT")
     data: str | None = option(None, "profile of data, such as raid1 on a pool of 2 devices", choices=tuple(_PROFILES))
     metadata: str | None = option(None, "profile of metadata", choices=tuple(_PROFILES))
 
     def check_options(self) -> None:
-        super().check_options()
         self.size_of("quota")
         names = [item.partition("=")[0] for item in self.mount.split(",")] if self.compress else []
         if other := next((name for name in names if name.startswith(("compress", "nodata"))), ""):
@@ -397,17 +393,16 @@ class Btrfs(PoolLayer, Filesystem):
             if count < (fewest := _PROFILES.get(profile := getattr(self, name), 1)):
                 raise OptionError(name, f"{profile!r} needs {fewest} devices: put pool({fewest}) below it")
 
-    def mkfs_words(self) -> list[str]:
-        profiles = [f"--{name}={value}" for name in ("data", "metadata") if (value := getattr(self, name))]
-        return [*self.always, *profiles, *shlex.split(self.mkfs)]
+    def mkfs_choices(self) -> list[str]:
+        return [f"--{name}={value}" for name in ("data", "metadata") if (value := getattr(self, name))]
+
+    def mount_choices(self) -> list[str]:
+        return [f"compress={self.compress}"] if self.compress else []
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
-        paths = [part.path for part in context.remaining(below)]
-        degraded = ["degraded"] if context.lost_device is not None else []
-        options = ",".join([*self.mount_words(), *degraded, *(f"device={path}" for path in paths[1:])])
         try:
-            with context.mounted(self.name, paths[0], self.name, options) as place:
+            with super().opened(below, context) as place:
                 if self.quota:
                     context.machine.run("btrfs", "quota", "enable", place.path)
                     context.machine.run("btrfs", "qgroup", "limit", str(self.size_of("quota")), place.path)
@@ -421,11 +416,6 @@ class Btrfs(PoolLayer, Filesystem):
     def limited(self) -> Mapping[Limit, str]:
         """Return the limits. Its contents have checksums unless a mount option leaves them out."""
         return super().limited() if {"nodatasum", "nodatacow"} & {*self.mount.split(",")} else self.limits
-
-    def mount_words(self) -> list[str]:
-        # Since Linux 6.2, it discards in the background if the device supports that.
-        discard = [] if "discard" in self.mount else ["nodiscard"]
-        return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         return scrubs.btrfs(context.machine, place.path, len(below.parts))
@@ -474,8 +464,9 @@ class F2fs(Filesystem):
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
     provides: ClassVar = {"encryption": ("encrypt",)}
-    methods: ClassVar = {"lzo": 0, "lz4": 16, "zstd": 22, "lzo-rle": 0}
     always: ClassVar = ("-q", "-f", "-t", "0")
+    #: It discards by default if the device supports that.
+    defaults: ClassVar = {"discard": "nodiscard", "background_gc": "background_gc=off"}
     grammar: ClassVar = {
         "mkfs": CommandLine(
             {
@@ -493,25 +484,19 @@ class F2fs(Filesystem):
             "errors fault_injection fault_type fsync_mode memory nocompress_extension test_dummy_encryption": KEYWORD,
             "grpjquota prjjquota usrjquota whint_mode": KEYWORD,
         },
-        "compress": KEYWORD,
     }
 
     compress: str | None = option(
         None,
-        "compress all files: lzo, lz4, zstd or lzo-rle, with a level as in zstd:3. F2FS then writes less, but does not "
-        "free the saved space",
+        "compress all files, such as zstd:3. F2FS then writes less, but does not free the saved space",
+        levels={"lzo": 0, "lz4": 16, "zstd": 22, "lzo-rle": 0},
     )
 
-    def mkfs_words(self) -> list[str]:
-        features = ["-O", "extra_attr,compression"] if self.compress else []
-        return [*self.always, *features, *shlex.split(self.mkfs)]
+    def mkfs_choices(self) -> list[str]:
+        return ["-O", "extra_attr,compression"] if self.compress else []
 
-    def mount_words(self) -> list[str]:
-        # It discards by default if the device supports that.
-        defaults = [] if "discard" in self.mount else ["nodiscard"]
-        defaults += [] if "background_gc" in self.mount else ["background_gc=off"]
-        defaults += [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
-        return [*defaults, *super().mount_words()]
+    def mount_choices(self) -> list[str]:
+        return [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
 
 
 @dataclass(frozen=True)
@@ -529,15 +514,13 @@ class Nilfs2(Filesystem):
     }
     tool: ClassVar = Tool("mkfs.nilfs2", "nilfs-tools", {"dnf": "nilfs-utils", "pacman": "nilfs-utils"})
     always: ClassVar = ("-q", "-f", "-K")
+    #: mount.nilfs2 would start the cleaner as a daemon that outlives the session.
+    defaults: ClassVar = {"nogc": "nogc"}
     grammar: ClassVar = {
         "mkfs": CommandLine({"-c -f -h -K -n -q -v -V": FLAG, "-b -B -m -P": SIZE, "-L": TEXT, "-O": KEYWORDS}),
         # At an unmount, mount.nilfs2 kills the process `gcpid`.
         "mount": MOUNT | {"gcpid": OUTSIDE, "cp pp": NUMBER, "order": KEYWORD},
     }
-
-    def mount_words(self) -> list[str]:
-        # mount.nilfs2 would start the cleaner as a daemon that outlives the session.
-        return ["nogc", *super().mount_words()]
 
 
 @dataclass(frozen=True)
@@ -590,7 +573,6 @@ class Exfat(Filesystem):
     limits: ClassVar = {**_FAT_LIMITS, Limit.ALLOCATION: "fs/exfat of Linux: no fallocate"}
     tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
     checker: ClassVar = ("fsck.exfat", "-n")
-    always: ClassVar = ()
     grammar: ClassVar = {
         "mkfs": CommandLine(
             {
@@ -623,8 +605,7 @@ class Vfat(Filesystem):
             {
                 "-a -A -c -I -v --mbr --invariant --help": FLAG,
                 "-b -D -f -F -h -i -M -r -R -s -S --codepage --offset": SIZE,
-                "-g": TEXT,
-                "-n": TEXT,
+                "-g -n": TEXT,
                 "--variant": KEYWORD,
                 "-C -l -m": OUTSIDE,
             }
@@ -663,8 +644,8 @@ class Ntfs(Filesystem):
 
     compress: bool = option(False, "compress all files")
 
-    def mkfs_words(self) -> list[str]:
-        return [*self.always, *(["-C"] if self.compress else []), *shlex.split(self.mkfs)]
+    def mkfs_choices(self) -> list[str]:
+        return ["-C"] if self.compress else []
 
 
 @dataclass(frozen=True)
@@ -679,6 +660,8 @@ class Ntfs3g(Ntfs):
         Limit.MODES: "ntfs-3g(8): all files are the user's, unless mounted with `permissions`",
     }
     caches: ClassVar = True
+    #: It stays in the foreground.
+    defaults: ClassVar = {"no_detach": "no_detach"}
     grammar: ClassVar = {
         **Ntfs.grammar,
         "mount": FUSE_MOUNT | {"usermapping": OUTSIDE, "locale streams_interface": KEYWORD, "max_read": NUMBER},
@@ -688,9 +671,8 @@ class Ntfs3g(Ntfs):
         tools = [self.program, self.beside(_NTFS_3G)]
         return [Root("mounting"), FUSE, KernelFilesystem("fuseblk", "fuse"), *tools]
 
-    def mount_words(self) -> list[str]:
-        # With no_detach, it stays in the foreground. Compressed directories need the option `compression`.
-        return ["no_detach", *(["compression"] if self.compress else []), *super().mount_words()]
+    def mount_choices(self) -> list[str]:
+        return ["compression"] if self.compress else []
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
         target = context.mountpoint(self.name)

@@ -268,9 +268,20 @@ class CheckResult(typing.NamedTuple):
         return cls(code == 0, (stdout + stderr).strip())
 
 
-def option(default: object, doc: str, *, choices: tuple[object, ...] = (), least: int | None = None) -> typing.Any:
-    """Define an option of a layer: the default, its description, and allowed values or the minimum."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "least": least})
+def option(
+    default: object,
+    doc: str,
+    *,
+    choices: tuple[object, ...] = (),
+    least: int | None = None,
+    levels: Mapping[str, int] | None = None,
+) -> typing.Any:
+    """Define an option of a layer: the default, its description, and allowed values or the minimum.
+
+    `levels` has the highest level of each allowed method, as in ``zstd:3``, or 0 if the method has none.
+    """
+    metadata = {"doc": doc, "choices": choices or tuple(levels or ()), "least": least, "levels": levels}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Limit(enum.Enum):
@@ -792,12 +803,22 @@ def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str,
         names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
         allowed_kinds = " or ".join(names.get(kind, "None") for kind in allowed)
         return f"must be {allowed_kinds} (got {value!r})"
-    choices, least = metadata.get("choices"), metadata.get("least")
-    if choices and value not in choices and value is not None:
-        return f"must be one of {', '.join(map(str, choices))} (got {value!r})"
-    if least is not None and value is not None and value < least:
+    if value is None:
+        return None
+    choices, least, levels = metadata.get("choices"), metadata.get("least"), metadata.get("levels") or {}
+    if choices and value not in choices and not _has_level(value, levels):
+        up_to = ", ".join(f"{method}:{most}" for method, most in levels.items() if most)
+        or_level = f", or have a level up to {up_to}" if up_to else ""
+        return f"must be one of {', '.join(map(str, choices))}{or_level} (got {value!r})"
+    if least is not None and value < least:
         return f"must be at least {least} (got {value})"
     return None
+
+
+def _has_level(value: object, levels: Mapping[str, int]) -> bool:
+    """Whether the value is a method with a level, such as ``zstd:3``."""
+    match = re.fullmatch(r"([\w-]+):(\d{1,3})", str(value), re.ASCII)
+    return match is not None and int(match[2]) <= levels.get(match[1], 0) > 0
 
 
 def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes: LayerClasses) -> str:

@@ -207,6 +207,7 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
         ("overlay(lower='/usr:../lib')", r"lower: .*\.\./lib\b"),
         ("squashfs(compress='lzma')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'lzma'"),
         ("squashfs(compress='xz:9')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'xz:9'"),
+        ("erofs(compress='lz4hc:13')", r"compress: .*\blz4hc:12, lzma:109\b.*'lz4hc:13'"),
         ("erofs(source='here')", "source: .*'here'"),
         ("overlay(lower='overlay')", r"lower: .*\boverlay\b"),
     ],
