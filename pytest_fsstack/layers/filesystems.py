@@ -113,7 +113,7 @@ class Filesystem(ToolLayer, BlockLayer):
     def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
         if not self.checker:
             return None
-        device, *further = below.parts
+        device, *further = context.remaining(below)
         words = [word for part in further if self.checked_device for word in (self.checked_device, part.path)]
         return CheckResult.of(*context.machine.ended(*self.checker, *words, device.path))
 
@@ -418,7 +418,9 @@ class Btrfs(PoolLayer, Filesystem):
         return super().limited() if {"nodatasum", "nodatacow"} & {*self.mount.split(",")} else self.limits
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
-        return scrubs.btrfs(context.machine, place.path, len(below.parts))
+        # Btrfs numbers its devices from 1.
+        numbers = [number for number, part in enumerate(below.parts, 1) if part in context.remaining(below)]
+        return scrubs.btrfs(context.machine, place.path, numbers)
 
     def check_loss(self) -> None:
         for name, profile in ("data", self.data or "single"), ("metadata", self.metadata or "raid1"):

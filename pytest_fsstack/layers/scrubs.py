@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pytest_fsstack.machine import descriptors, signals
@@ -24,10 +24,10 @@ _PROGRESS = (
 _AT_ONCE = 1 << 20
 
 
-def btrfs(machine: Machine, path: Path, devices: int = 1) -> CheckResult:
+def btrfs(machine: Machine, path: Path, devices: Iterable[int]) -> CheckResult:
     """Scrub the devices of a mounted Btrfs one by one. Data with a good copy is corrected."""
     counts: Counter[str] = Counter()
-    for device in range(1, devices + 1):
+    for device in devices:
         request = bytearray(_SCRUB_ARGS.pack(device, 0, (1 << 64) - 1, *bytes(16)))
         machine.ioctl(path, _BTRFS_IOC_SCRUB, request)
         counts.update(dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:])))

@@ -141,6 +141,7 @@ def test_it_lives_without_a_device_and_is_whole_again(
             contents[name] = os.urandom(4 * MIB)
             (stack.path / name).write_bytes(contents[name])
             stack.remount()
+            assert all(checked.clean for checked in [*stack.scrub().values(), *stack.fsck().values()])
             stack.give_back()
             stack.wait_until_rebuilt()
             stack.remount()

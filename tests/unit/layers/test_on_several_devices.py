@@ -228,6 +228,18 @@ def test_a_device_is_given_back_through_the_guard(machine: LayerMachine, pool: P
         assert machine.taken() == ["wipefs -aq /dev/b", "mdadm --add /dev/md_fsstack-ID-1-md /dev/b"]
 
 
+@pytest.mark.parametrize(("lost", "checked", "scrubbed"), [(None, "a", 2), (0, "b", 1), (1, "a", 1)])
+def test_btrfs_checks_the_devices_that_it_has(
+    lost: int | None, checked: str, scrubbed: int, machine: LayerMachine, pool: Pool, context: BuildContext
+) -> None:
+    layer, pair = only("btrfs(data='raid1', devices=2)"), first(pool, 2)
+    context = dataclasses.replace(context, lost_device=lost)
+    layer.fsck(pair, context)
+    assert machine.taken() == [f"btrfs check --readonly /dev/{checked}"]
+    layer.scrub(pair, pair, context)
+    assert len(machine.lines) == scrubbed
+
+
 # -- LVM ---------------------------------------------------------------------------------------------------------------
 
 PLAIN = "-Wn -Zn --name lv --extents"
