@@ -236,7 +236,8 @@ class Built:
     def fsck(self) -> dict[str, CheckResult]:
         """Take the stack down, and run each layer's checker before the layer is opened again.
 
-        Return the results by layer. Raises `BuildError` if a checker fails to run, or a layer fails to open.
+        Return the results by layer. If a lower layer has the same name, the key has the number of the layer too, as in
+        ``3-ext4``. Raises `BuildError` if a checker fails to run, or a layer fails to open.
         """
         self._refuse_to_lose(0)
         checks: dict[str, CheckResult] = {}
@@ -281,7 +282,7 @@ class Built:
     def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
 
-        Return the results by layer. Raises `BuildError` if a scrub fails to run.
+        Return the results by layer, with the keys of `fsck`. Raises `BuildError` if a scrub fails to run.
         """
         checks: dict[str, CheckResult] = {}
         for index, layer in enumerate(self.stack.layers):
@@ -294,7 +295,7 @@ class Built:
                     f"could not scrub `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
                 ) from error
             if checked:
-                checks[layer.name] = checked
+                checks[self._key_of(index)] = checked
         return checks
 
     def take_away(self, number: int = 1) -> None:
@@ -350,10 +351,15 @@ class Built:
     def _open_all(self, checked: dict[str, CheckResult] | None = None) -> None:
         for layer in self.stack.layers[len(self._open) :]:
             if checked is not None and (check := self._fsck(layer)):
-                checked[layer.name] = check
+                checked[self._key_of(len(self._open))] = check
             self._add(layer, fresh=False)
         # A test that calls this in a loop is hardly ever in a state in which signals are raised.
         signals.safe_point()
+
+    def _key_of(self, index: int) -> str:
+        """Return the unique name of the layer at an index."""
+        name = self.stack.layers[index].name
+        return f"{index + 1}-{name}" if any(layer.name == name for layer in self.stack.layers[:index]) else name
 
     def _context_of(self, index: int) -> BuildContext:
         """Return the build context of the layer at an index."""

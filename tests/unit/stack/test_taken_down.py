@@ -149,6 +149,12 @@ def test_each_layer_with_a_checker_is_checked_before_it_is_opened(tmp_path: Path
         assert built.fsck() == {"lower": CheckResult(False, "altered")}
 
 
+def test_of_two_layers_with_one_name_neither_result_is_lost(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper | lower | upper") as built:
+        assert list(built.fsck()) == ["lower", "3-lower"]
+        assert list(built.scrub()) == ["upper", "4-upper"]
+
+
 def test_a_checker_that_cannot_check_is_an_error(tmp_path: Path) -> None:
     with standing(tmp_path, "lower") as built:
         (built.bottom.path / "kept").write_text("no checker")
