@@ -497,12 +497,10 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
 
 def _allocated(directory: Path) -> int:
     """Return the bytes allocated below a directory. Hard links count once."""
-    inodes: set[tuple[int, int]] = set()
-    total = 0
+    blocks: dict[tuple[int, int], int] = {}
     for parent, _, files in os.walk(directory):
         for name in [parent, *(os.path.join(parent, file) for file in files)]:
-            status = os.lstat(name)
-            if (status.st_dev, status.st_ino) not in inodes:
-                inodes.add((status.st_dev, status.st_ino))
-                total += status.st_blocks * 512
-    return total
+            with contextlib.suppress(FileNotFoundError):  # a daemon of the stack has just removed it
+                status = os.lstat(name)
+                blocks[status.st_dev, status.st_ino] = status.st_blocks
+    return sum(blocks.values()) * 512

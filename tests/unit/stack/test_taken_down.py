@@ -248,6 +248,25 @@ def test_a_scrub_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
             built.scrub()
 
 
+def test_the_space_in_a_directory_can_be_counted_while_a_daemon_removes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = os.walk
+    with standing(tmp_path, "lower") as built:
+        before = built.usage()
+        (built.path / "file").write_bytes(os.urandom(1 << 16))
+        (built.path / "link").hardlink_to(built.path / "file")
+        (built.path / "gone").touch()
+
+        def walked(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+            for listing in walk(top):
+                (built.path / "gone").unlink(missing_ok=True)
+                yield listing
+
+        monkeypatch.setattr(os, "walk", walked)
+        assert 1 << 16 <= built.usage() - before < 1 << 17
+
+
 def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path) -> None:
     (tmp_path / "disk").write_bytes(bytes(16))
     said = []
