@@ -799,7 +799,7 @@ def _with_number_named(call: spec.Call, cls: type[Layer], text: str) -> spec.Cal
 
 def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str, typing.Any]) -> str | None:
     allowed = typing.get_args(expected) or (expected,)
-    if type(value) not in allowed:
+    if type(value) not in allowed and not (float in allowed and type(value) is int):
         names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
         allowed_kinds = " or ".join(names.get(kind, "None") for kind in allowed)
         return f"must be {allowed_kinds} (got {value!r})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.layers.filesystems import Btrfs, Ext4
 from pytest_fsstack.stack import keys, spec
-from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.model import Stack, option
 from pytest_fsstack.stack.spec import Call, Option, Pipe, Setting, SpecError
 
 words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
@@ -156,6 +157,17 @@ def test_mistakes_are_told_with_a_caret_under_them(text: str, facts: str, marked
         assert text[caught.value.start : caught.value.end] == marked
         shown, carets = str(caught.value).splitlines()[-2:]
         assert shown[carets.index("^") : carets.rindex("^") + 1] == marked
+
+
+def test_a_whole_number_is_a_number() -> None:
+    @dataclass(frozen=True)
+    class Waiting(Ext4):
+        seconds: float = option(0.5, "a time")
+
+    for text in "waiting(seconds=2)", "waiting(seconds=1.5)":
+        assert str(Stack.parse(text, {"waiting": Waiting})) == text.replace("waiting", "ext4")
+    with pytest.raises(SpecError, match=r"seconds: .*\bnumber\b.*\bTrue\b"):
+        Stack.parse("waiting(seconds=True)", {"waiting": Waiting})
 
 
 @pytest.mark.parametrize(
