@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
 
 
 def _names(text: str) -> frozenset[str]:
@@ -47,6 +46,7 @@ PARAMETERS = {
     ),
     "zswap": _names("accept_threshold_percent compressor enabled max_pool_percent shrinker_enabled"),
 }
+_SPACES = {"queue": QUEUE, "top": QUEUE, "cpu": CPU, **PARAMETERS}
 #: Words of a kernel's command line, without their values (Documentation/admin-guide/kernel-parameters.txt).
 BOOT = _names(
     "amd_iommu amd_pstate apparmor audit cgroup_disable default_hugepagesz hugepages hugepagesz idle init_on_alloc "
@@ -69,15 +69,10 @@ FORMS = "queue/NAME, top/NAME, cpu/NAME, vm.NAME, fs.NAME, MODULE/PARAMETER"
 def why_refused(key: str) -> str | None:
     """Return why a stack must not have a setting, or None if it is allowed."""
     space, slash, _ = key.partition("/")
-    if not slash:
-        allowed: Iterable[str] = SYSCTLS if key.startswith(("vm.", "fs.")) else ()
-    elif space in ("queue", "top"):
-        allowed = (f"{space}/{name}" for name in QUEUE)
-    elif space == "cpu":
-        allowed = (f"{space}/{name}" for name in CPU)
+    if slash:
+        keys = sorted(f"{space}/{name}" for name in _SPACES.get(space, ()))
     else:
-        allowed = (f"{space}/{name}" for name in PARAMETERS.get(space, ()))
-    keys = sorted(allowed)
+        keys = sorted(SYSCTLS) if key.startswith(("vm.", "fs.")) else []
     if key in keys:
         return None
     if not keys:

@@ -20,7 +20,7 @@ from pytest_fsstack.machine.journal import Journal, Kind
 from pytest_fsstack.machine.needs import Need
 from pytest_fsstack.machine.port import Loop, Machine
 from pytest_fsstack.stack import keys, spec, words
-from pytest_fsstack.stack.spec import Setting, SpecError
+from pytest_fsstack.stack.spec import Setting
 from pytest_fsstack.stack.tuning import Queue, SettingNeed
 from pytest_fsstack.units import parse_size
 
@@ -630,7 +630,7 @@ class Stack:
         layers = tuple(_layer(call, text, layer_classes) for call in pipe.calls)
         for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
             if below.gives not in above.takes:
-                raise SpecError(_misfit(above, below.name, below.gives, layer_classes), text, call.start, call.end)
+                raise call.error(_misfit(above, below.name, below.gives, layer_classes), text)
         stack = cls(layers, pipe.name, pipe.settings)
         stack._check_members(text, pipe)
         stack._check_settings(text)
@@ -639,10 +639,9 @@ class Stack:
                 try:
                     layers[index].check_wanted(feature)
                 except OptionError as error:
-                    where = next((setting for setting in call.options if setting.name == error.option), call)
                     able = [name for name, cls in layer_classes.items() if feature in cls.provides]
                     message = f"{above.name} needs {feature} by {_joined_by_or(able)} below it: {error}"
-                    raise SpecError(message, text, where.start, where.end) from None
+                    raise call.part(error.option).error(message, text) from None
         return stack
 
     @property
@@ -658,10 +657,7 @@ class Stack:
                     raise OptionError("", "it takes devices of the session, and so must be the lowest layer")
                 layer.check_members(self.members if on_pool else 1)
             except OptionError as error:
-                where = next(
-                    (setting for setting in call.options if setting.name and setting.name == error.option), call
-                )
-                raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
+                raise call.part(error.option).error(f"{call.name}: {error}", text) from None
 
     def _check_settings(self, text: str) -> None:
         values = {setting.key: setting.value for setting in self.settings}
@@ -671,7 +667,7 @@ class Stack:
             if both and not self.has_block_layer:
                 problem = f"queue/ and {setting.key} are one setting here: no layer makes a block device"
             if problem:
-                raise SpecError(problem, text, setting.start, setting.end)
+                raise setting.error(problem, text)
 
     @property
     def has_block_layer(self) -> bool:
@@ -693,19 +689,20 @@ class Stack:
     def check_device(self, device: Device, layer_classes: LayerClasses, text: str | None = None) -> None:
         """Raise `SpecError` if the lowest layer cannot use this device, or a setting has no device."""
         text = str(self) if text is None else text
-        for setting in spec.parse(text).settings:
+        pipe = spec.parse(text)
+        call = pipe.calls[0]
+        for setting in pipe.settings:
             needs_disk = setting.key.startswith(("queue/", *(() if self.has_block_layer else ("top/",))))
             if needs_disk and device.gives is not Block:
                 message = f"{setting.key} is of a block device, and the device {device.spec} is a {device.gives.kind}"
-                raise SpecError(f"{message}: leave it out", text, setting.start, setting.end)
-        call = spec.parse(text).calls[0]
+                raise setting.error(f"{message}: leave it out", text)
         if device.gives not in self.layers[0].takes:
             message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, layer_classes)
-            raise SpecError(message, text, call.start, call.end)
+            raise call.error(message, text)
         if self.members > device.max_devices:
             which = f"{device.spec} is {'one' if device.max_devices == 1 else device.max_devices}"
             message = f"{call.name} needs {self.members} devices, and {which}: {_GROUP_ADVICE}"
-            raise SpecError(message, text, call.start, call.end)
+            raise call.error(message, text)
 
     @property
     def id(self) -> str:
@@ -762,38 +759,32 @@ def _layer(call: spec.Call, text: str, layer_classes: LayerClasses) -> Layer:
     if cls is None:
         near = difflib.get_close_matches(call.name, layer_classes, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(layer_classes))}"
-        raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
+        raise call.error(f"unknown layer {call.name!r}; {hint}", text)
     options, types = cls.options(), cls.option_types() if call.options else {}
     if any(not setting.name for setting in call.options):
         call = _with_number_named(call, cls, text)
     for setting in call.options:
         if setting.name not in options:
             valid = ", ".join(options) or "none"
-            raise SpecError(
-                f"{call.name} has no option {setting.name!r}; it has: {valid}",
-                text,
-                setting.start,
-                setting.end,
-            )
+            raise setting.error(f"{call.name} has no option {setting.name!r}; it has: {valid}", text)
         if problem := _wrong_value(setting.value, types[setting.name], options[setting.name].metadata):
-            raise SpecError(f"{call.name}: {setting.name}: {problem}", text, setting.start, setting.end)
+            raise setting.error(f"{call.name}: {setting.name}: {problem}", text)
     layer = cls(**{setting.name: setting.value for setting in call.options})
     try:
         layer.check_options()
         layer.check_words()
     except OptionError as error:
-        where = next((setting for setting in call.options if setting.name == error.option), call)
-        raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
+        raise call.part(error.option).error(f"{call.name}: {error}", text) from None
     return layer
 
 
 def _with_number_named(call: spec.Call, cls: type[Layer], text: str) -> spec.Call:
     number = next(setting for setting in call.options if not setting.name)
     if not cls.counts:
-        raise SpecError(spec.given_by_name(call.name), text, number.start, number.end)
+        raise number.error(spec.given_by_name(call.name), text)
     named = tuple(dataclasses.replace(setting, name=setting.name or cls.counts) for setting in call.options)
     if [setting.name for setting in named].count(cls.counts) > 1:
-        raise SpecError(f"option {cls.counts!r} is given twice", text, number.start, number.end)
+        raise number.error(f"option {cls.counts!r} is given twice", text)
     return dataclasses.replace(call, options=named)
 
 

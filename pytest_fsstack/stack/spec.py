@@ -33,41 +33,51 @@ class SpecError(ValueError):
 
 
 @dataclass(frozen=True)
-class Option:
+class _Part:
+    """A part of a text, from one offset to another."""
+
+    start: int = field(default=0, compare=False, kw_only=True)
+    end: int = field(default=0, compare=False, kw_only=True)
+
+    def error(self, message: str, text: str) -> SpecError:
+        """Return an error that marks this part of the text."""
+        return SpecError(message, text, self.start, self.end)
+
+
+@dataclass(frozen=True)
+class Option(_Part):
     """A keyword of a call and its literal value. Without a keyword, the number of devices, as in pool(2)."""
 
     name: str
     value: object
-    start: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}={self.value!r}" if self.name else repr(self.value)
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(_Part):
     """A layer in the text: its name and its options."""
 
     name: str
     options: tuple[Option, ...] = ()
-    start: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         if not self.options:
             return self.name
         return f"{self.name}({', '.join(map(str, self.options))})"
 
+    def part(self, option: str) -> _Part:
+        """Return the option of this name, or the whole call."""
+        return next((part for part in self.options if option and part.name == option), self)
+
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(_Part):
     """A setting of the machine for a stack, such as ``vm.dirty_bytes=64M``."""
 
     key: str
     value: str
-    start: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}"
@@ -112,12 +122,8 @@ def parse(text: str) -> Pipe:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         column = getattr(error, "offset", None) or 1
         start = min(offset + _characters(body, column - 1), max(0, len(text) - 1))
-        raise SpecError(
-            "this is not a stack; write layers from the bottom up, such as luks | ext4(mount='noatime')",
-            text,
-            start,
-            start + 1,
-        ) from error
+        message = "this is not a stack; write layers from the bottom up, such as luks | ext4(mount='noatime')"
+        raise SpecError(message, text, start, start + 1) from error
     return Pipe(tuple(_Reader(text, body, offset).calls(tree)), name, settings)
 
 
@@ -137,14 +143,14 @@ def _settings(text: str, start: int, end: int) -> Iterator[Setting]:
     keys: set[str] = set()
     for part in text[start:end].split(","):
         first, word = start + len(part) - len(part.lstrip()), part.strip()
-        span, start = (min(first, end - 1), first + len(word)), start + len(part) + 1
+        span, start = _Part(start=min(first, end - 1), end=first + len(word)), start + len(part) + 1
         match = _SETTING.fullmatch(word)
         if not match:
-            raise SpecError("settings are KEY=VALUE with commas between, such as queue/scheduler=bfq", text, *span)
+            raise span.error("settings are KEY=VALUE with commas between, such as queue/scheduler=bfq", text)
         if match["key"] in keys:
-            raise SpecError(f"setting {match['key']!r} is given twice", text, *span)
+            raise span.error(f"setting {match['key']!r} is given twice", text)
         keys.add(match["key"])
-        yield Setting(match["key"], match["value"], *span)
+        yield Setting(match["key"], match["value"], start=span.start, end=span.end)
 
 
 def given_by_name(layer: str) -> str:
@@ -164,53 +170,49 @@ class _Reader:
     body: str
     offset: int
 
-    def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.keyword) -> dict[str, int]:
         start = self.offset + _characters(self.body, node.col_offset)
         end = self.offset + _characters(self.body, node.end_col_offset or node.col_offset + 1)
-        return start, end
+        return {"start": start, "end": end}
+
+    def error(self, message: str, node: ast.expr | ast.keyword) -> SpecError:
+        return SpecError(message, self.text, **self.span(node))
 
     def calls(self, node: ast.expr) -> list[Call]:
         # A pipe of n layers is a left-leaning tree of depth n. A loop avoids the recursion limit.
         calls: list[Call] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             if isinstance(node.right, ast.BinOp):
-                raise SpecError("write the layers without parentheses, bottom first", self.text, *self.span(node.right))
+                raise self.error("write the layers without parentheses, bottom first", node.right)
             calls.append(self.call(node.right))
             node = node.left
         calls.append(self.call(node))
         return calls[::-1]
 
     def call(self, node: ast.expr) -> Call:
-        start, end = self.span(node)
         if isinstance(node, ast.Name):
-            return Call(node.id, (), start, end)
+            return Call(node.id, (), **self.span(node))
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            raise SpecError(
-                "expected a layer: a name such as ext4, or a call such as ext4(mount='noatime')", self.text, start, end
-            )
+            raise self.error("expected a layer: a name such as ext4, or a call such as ext4(mount='noatime')", node)
         unnamed = [self.number(node.func.id, argument) for argument in node.args]
         options = (*unnamed, *(self.option(node.func.id, keyword) for keyword in node.keywords))
         names = [option.name for option in options]
         for index, option in enumerate(options):
             if option.name in names[:index]:
-                raise SpecError(f"option {option.name!r} is given twice", self.text, option.start, option.end)
-        return Call(node.func.id, options, *self.span(node))
+                raise option.error(f"option {option.name!r} is given twice", self.text)
+        return Call(node.func.id, options, **self.span(node))
 
     def number(self, layer: str, argument: ast.expr) -> Option:
         if not (isinstance(argument, ast.Constant) and type(argument.value) is int):
-            raise SpecError(given_by_name(layer), self.text, *self.span(argument))
-        return Option("", argument.value, *self.span(argument))
+            raise self.error(given_by_name(layer), argument)
+        return Option("", argument.value, **self.span(argument))
 
     def option(self, layer: str, keyword: ast.keyword) -> Option:
-        span = self.span(keyword)
         if keyword.arg is None:
-            raise SpecError(f"options of {layer} are given by name, not with **", self.text, *span)
+            raise self.error(f"options of {layer} are given by name, not with **", keyword)
         try:
             value: object = ast.literal_eval(keyword.value)
         except (ValueError, TypeError):
-            raise SpecError(
-                f"the value of {keyword.arg!r} must be a literal: text in quotes, a number, True or False",
-                self.text,
-                *self.span(keyword.value),
-            ) from None
-        return Option(keyword.arg, value, *span)
+            message = f"the value of {keyword.arg!r} must be a literal: text in quotes, a number, True or False"
+            raise self.error(message, keyword.value) from None
+        return Option(keyword.arg, value, **self.span(keyword))
