@@ -287,13 +287,8 @@ class Built:
         checks: dict[str, CheckResult] = {}
         for index, layer in enumerate(self.stack.layers):
             below, place = self._places[index : index + 2]
-            try:
-                with self.machine.limited(layer.name, "scrubbing"):
-                    checked = layer.scrub(place, below, self._context_of(index))
-            except (commands.CommandError, OSError) as error:
-                raise BuildError(
-                    f"could not scrub `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
-                ) from error
+            with self._reported("scrub", layer), self.machine.limited(layer.name, "scrubbing"):
+                checked = layer.scrub(place, below, self._context_of(index))
             if checked:
                 checks[self._key_of(index)] = checked
         return checks
@@ -337,12 +332,8 @@ class Built:
     def _spanned(self, act: Callable[..., None]) -> None:
         index = self._spanning
         layer, (below, place) = self.stack.layers[index], self._places[index : index + 2]
-        try:
-            with self.machine.limited(layer.name, "rebuilding"):
-                act(layer, place, below, self._context_of(index))
-        except (commands.CommandError, OSError) as error:
-            message = f"could not rebuild `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
-            raise BuildError(message) from error
+        with self._reported("rebuild", layer), self.machine.limited(layer.name, "rebuilding"):
+            act(layer, place, below, self._context_of(index))
 
     def _refuse_to_lose(self, first: int) -> None:
         if lost := next((layer.name for layer in self.stack.layers[first:] if layer.volatile), ""):
@@ -372,12 +363,10 @@ class Built:
 
     def _fsck(self, layer: Layer) -> CheckResult | None:
         below = self._places[-1]
-        try:
+        with self._reported("check", layer):
             if isinstance(below, Block):
                 below.verify()
             return layer.fsck(below, self._context_of(len(self._open)))
-        except (commands.CommandError, OSError) as error:
-            raise BuildError(f"could not check `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
 
     def mounts(self) -> list[str]:
         """Return ``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
@@ -402,32 +391,37 @@ class Built:
                 raise
             self._open_all()
 
+    @contextlib.contextmanager
+    def _reported(self, what: str, layer: Layer, kernel: kmsg.Listener = kmsg.SILENT) -> Iterator[None]:
+        """Convert errors of a layer to `BuildError`."""
+        try:
+            yield
+        except (commands.CommandError, OSError, OptionError) as error:
+            message = f"could not {what} `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
+            raise BuildError(message + kernel.heard()) from error
+
     @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, context = self._places[-1], self._context_of(len(self._open))
-        with kmsg.listening() as kernel:
-            try:
-                above = [place for place in self._places[1:] if isinstance(place, Block)]
-                layer.check_words({block.number for block in [*self.disks, *above]})
-                if fresh:
-                    with self.machine.limited(layer.name, "making"):
-                        layer.create(below, context)
-                if isinstance(below, Block):
-                    below.verify()
-                with ExitStack() as undo:
-                    with self.machine.limited(layer.name, "opening"):
-                        place = undo.enter_context(layer.opened(below, context))
-                    if isinstance(place, Block) and layer.gives is Block:
-                        topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
-                        undo.enter_context(self.tuning.above(place.path, topmost=topmost))
-                    self._open.append(undo.pop_all())
-                    self._places.append(place)
-                    self._mounted = len(self.mounts())
-                if isinstance(self._places[0], Block):
-                    self._places[0].opened()
-            except (commands.CommandError, OSError, OptionError) as error:
-                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
-                raise BuildError(message + kernel.heard()) from error
+        with kmsg.listening() as kernel, self._reported("build", layer, kernel):
+            above = [place for place in self._places[1:] if isinstance(place, Block)]
+            layer.check_words({block.number for block in [*self.disks, *above]})
+            if fresh:
+                with self.machine.limited(layer.name, "making"):
+                    layer.create(below, context)
+            if isinstance(below, Block):
+                below.verify()
+            with ExitStack() as undo:
+                with self.machine.limited(layer.name, "opening"):
+                    place = undo.enter_context(layer.opened(below, context))
+                if isinstance(place, Block) and layer.gives is Block:
+                    topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
+                    undo.enter_context(self.tuning.above(place.path, topmost=topmost))
+                self._open.append(undo.pop_all())
+                self._places.append(place)
+                self._mounted = len(self.mounts())
+            if isinstance(self._places[0], Block):
+                self._places[0].opened()
 
     def _close(self, down_to: int = 0) -> None:
         """Close layers from the top down to an index. An error of one layer does not stop the others."""

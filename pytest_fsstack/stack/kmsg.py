@@ -39,7 +39,7 @@ def parse(record: bytes) -> Record:
     if not separator or len(fields) < 4:
         raise ValueError(f"not a record of {DEVICE}: {record!r}")
     priority = int(fields[0])
-    text = re.sub(rb"\\x([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), rest.split("\n")[0].encode())
+    text = re.sub(rb"\\x([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), rest.split("\n")[0].encode())
     return Record(priority >> 3, priority & 7, text.decode(errors="replace"), fields[3] in ("c", "+"))
 
 
@@ -77,11 +77,14 @@ class Listener:
                 return  # no more records or no permission; in containers it may be another kind of file
 
 
+SILENT = Listener(None)
+
+
 @contextlib.contextmanager
 def listening(device: str = DEVICE) -> Iterator[Listener]:
     """Remember the current end of the kernel's messages. Without an error, that is the only cost."""
     with contextlib.ExitStack() as undo:
-        listener = Listener(None)
+        listener = SILENT
         with contextlib.suppress(OSError):  # no permission, or not there
             fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             undo.callback(os.close, fd)
