@@ -60,6 +60,10 @@ def _authentication_token(part: bytes) -> bytes:
     return head + session_key + reserved + token
 
 
+def _xfs_io(machine: Machine, command: str, directory: str | Path, stdin: int | None = None) -> str:
+    return machine.run("xfs_io", "-c", command, directory, stdin=stdin)
+
+
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
@@ -69,14 +73,14 @@ def _key_added(machine: Machine, facts: Facts) -> bool:
     if not Path(target).is_dir():
         return False
     try:
-        return "Absent" not in machine.run("xfs_io", "-c", f"enckey_status {key}", target)
+        return "Absent" not in _xfs_io(machine, f"enckey_status {key}", target)
     except commands.CommandError:
         return False  # the filesystem that had it is not mounted there any more
 
 
 def _key_removed(machine: Machine, facts: Facts) -> str:
     target = journal.text(facts, "target")
-    if "busy" in machine.run("xfs_io", "-c", f"rm_enckey {journal.text(facts, 'key')}", target):
+    if "busy" in _xfs_io(machine, f"rm_enckey {journal.text(facts, 'key')}", target):
         holders = ", ".join(processes.users(Path(target), machine.daemons))
         raise UndoError(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
     return f"removed the encryption key of {target}"
@@ -231,7 +235,7 @@ class Fscrypt(DirectoryLayer):
     def create(self, below: Directory, context: BuildContext) -> None:
         machine, key = context.machine, self._identifier(context)
         try:
-            machine.run("xfs_io", "-c", f"enckey_status {key}", below.path)
+            _xfs_io(machine, f"enckey_status {key}", below.path)
         except commands.CommandError as error:
             kind = machine.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
             raise OSError(
@@ -240,12 +244,8 @@ class Fscrypt(DirectoryLayer):
             ) from error
         super().create(below, context)
         modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
-        machine.run(
-            "xfs_io",
-            "-c",
-            " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()),
-            self.own_directory(below),
-        )
+        policy = " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split())
+        _xfs_io(machine, policy, self.own_directory(below))
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
@@ -253,7 +253,7 @@ class Fscrypt(DirectoryLayer):
         with context.journal.entry(KEY, target=str(below.path), key=key):
             try:
                 with context.secret.key(64) as fd:
-                    context.machine.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
+                    _xfs_io(context.machine, "add_enckey", below.path, stdin=fd)
                 yield Directory(self.own_directory(below))
             finally:
                 self._remove_key(context.machine, below, key)
@@ -261,9 +261,9 @@ class Fscrypt(DirectoryLayer):
     def _remove_key(self, machine: Machine, below: Directory, key: str) -> None:
         def is_removed() -> bool:
             # An interruption may have come before the key was added.
-            if "Absent" in machine.run("xfs_io", "-c", f"enckey_status {key}", below.path):
+            if "Absent" in _xfs_io(machine, f"enckey_status {key}", below.path):
                 return True
-            return "busy" not in machine.run("xfs_io", "-c", f"rm_enckey {key}", below.path)
+            return "busy" not in _xfs_io(machine, f"rm_enckey {key}", below.path)
 
         # The kernel itself holds files for a moment, for example when another process drops caches.
         if not machine.wait_until(is_removed, _PATIENCE):

@@ -103,6 +103,19 @@ def block(machine: Machine, name: str, device: Path, written: Callable[[], objec
 
 
 @contextlib.contextmanager
+def _created(
+    names: Sequence[str], context: BuildContext, *create: str | os.PathLike[str], fds: tuple[int, ...] = ()
+) -> Iterator[dict[str, Path]]:
+    """Create mappings by a command. Yield their devices by name."""
+    machine = context.machine
+    with contextlib.ExitStack() as undo:
+        for name in names:
+            undo.enter_context(context.journal.entry(MAPPING, name=name))
+        run = functools.partial(machine.run, *create, fds=fds, env=machine.mapper_environment())
+        yield undo.enter_context(held(machine, names.__contains__, run))
+
+
+@contextlib.contextmanager
 def mapping(
     name: str,
     context: BuildContext,
@@ -112,33 +125,22 @@ def mapping(
     written: Callable[[], object] = lambda: None,
 ) -> Iterator[Block]:
     """Create the mapping `name` (and those in `below`) with the command `create`, and yield its device."""
-    machine, names = context.machine, [*below, name]
-    with contextlib.ExitStack() as undo:
-        for mapping_name in names:
-            undo.enter_context(context.journal.entry(MAPPING, name=mapping_name))
-        run = functools.partial(machine.run, *create, fds=fds, env=machine.mapper_environment())
-        devices = undo.enter_context(held(machine, names.__contains__, run))
+    with _created([*below, name], context, *create, fds=fds) as devices:
         if name not in devices:
             raise FileNotFoundError(errno.ENOENT, f"{create[0]} did not create the mapping", name)
-        yield block(machine, name, devices[name], written)
+        yield block(context.machine, name, devices[name], written)
 
 
 @contextlib.contextmanager
 def slices(name: str, context: BuildContext, below: Block, extents: Sequence[tuple[int, int]]) -> Iterator[list[Block]]:
     """Turn parts of a device into devices, given by first sector and length."""
-    machine = context.machine
     tables = {
         f"{name}-{number}": f"0 {length} linear {below.path} {start}" for number, (start, length) in enumerate(extents)
     }
     # One command creates them all: name, UUID, minor number, mode, table.
     concise = ";".join(f"{part},,,rw,{text}" for part, text in tables.items())
-    with contextlib.ExitStack() as undo:
-        for part in tables:
-            undo.enter_context(context.journal.entry(MAPPING, name=part))
-        words = "dmsetup", "create", "--concise", concise
-        create = functools.partial(machine.run, *words, env=machine.mapper_environment())
-        devices = undo.enter_context(held(machine, tables.__contains__, create))
-        yield [block(machine, part, devices[part], _cache_dropper(below)) for part in tables]
+    with _created(list(tables), context, "dmsetup", "create", "--concise", concise) as devices:
+        yield [block(context.machine, part, devices[part], _cache_dropper(below)) for part in tables]
 
 
 def _cache_dropper(below: Block) -> Callable[[], None]:

@@ -22,6 +22,7 @@ from pytest_fsstack.stack.model import (
     Limit,
     OptionError,
     Place,
+    PlaceType,
     Pool,
     option,
 )
@@ -37,7 +38,7 @@ class Raw(BlockLayer):
 
     name: ClassVar = "raw"
     example: ClassVar = "luks | raw"
-    gives: ClassVar = Block
+    gives: ClassVar[PlaceType] = Block
 
     def create(self, below: Block, context: BuildContext) -> None:
         """Do nothing."""
@@ -47,7 +48,7 @@ class Raw(BlockLayer):
 
 
 @dataclass(frozen=True)
-class PoolOfDevices(BlockLayer):
+class PoolOfDevices(Raw):
     """Several devices of the session for a layer that takes more than one: `pool(2) | btrfs(data='raid1')`.
 
     A session makes that many loop or ram devices. Real ones are named as one group
@@ -71,12 +72,6 @@ class PoolOfDevices(BlockLayer):
 
     def __str__(self) -> str:
         return f"{self.name}({self.devices})"
-
-    def create(self, below: Block, context: BuildContext) -> None:
-        """Do nothing."""
-
-    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Place]:
-        return contextlib.nullcontext(below)
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class Zfs(PoolLayer):
 
     @property
     def _further(self) -> list[str]:
-        """Return the words for cache, log and spare devices."""
+        """Return the roles of the last devices."""
         return [role for role in ("log", "cache") if getattr(self, role)]
 
     @contextlib.contextmanager
