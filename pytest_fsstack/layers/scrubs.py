@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections import Counter
@@ -46,16 +47,10 @@ def xfs(machine: Machine, path: Path) -> CheckResult | None:
 
 def zfs(machine: Machine, pool: str) -> CheckResult:
     """Scrub an imported pool. Data with a good copy is corrected."""
+    status = functools.partial(machine.run, "zpool", "status", "-v", pool)
     machine.run("zpool", "scrub", pool)
-    output = ""
-
-    def ended() -> bool:
-        nonlocal output
-        output = machine.run("zpool", "status", "-v", pool)
-        return "in progress" not in output
-
-    wait_for(machine, pool, ended)
-    return zpool_status(output)
+    wait_for(machine, pool, lambda: "in progress" not in status())
+    return zpool_status(status())
 
 
 def zpool_status(output: str) -> CheckResult:
@@ -75,24 +70,25 @@ def raid(machine: Machine, device: Path) -> CheckResult:
     if not name:
         raise OSError(f"{device} is no longer an array of the device-mapper")
     machine.run("dmsetup", "message", name, "0", "check", env=machine.mapper_environment())
-    fields: list[str] = []
+    wait_for(machine, name, lambda: _raid_status(machine, name)[2] != "check")
+    health, _, _, mismatches = _raid_status(machine, name)
+    clean = mismatches == "0" and not health.strip("A")
+    return CheckResult(clean, f"{mismatches} sectors differ, devices {health}")
 
-    def ended() -> bool:
-        # Documentation/admin-guide/device-mapper/dm-raid.rst: start, length, "raid", type, devices, health, ratio,
-        # action, mismatches.
-        fields[:] = machine.run("dmsetup", "status", name).split()
-        return fields[7] != "check"
 
-    wait_for(machine, name, ended)
-    health, mismatches = fields[5], int(fields[8])
-    return CheckResult(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
+def _raid_status(machine: Machine, name: str) -> list[str]:
+    """Return the health, the ratio, the action and the number of mismatches of a dm-raid array.
+
+    Documentation/admin-guide/device-mapper/dm-raid.rst: start, length, "raid", type, devices, then these.
+    """
+    return machine.run("dmsetup", "status", name).split()[5:9]
 
 
 def wait_until_raid_is_synchronised(machine: Machine, name: str) -> None:
     """Wait until all copies, or the parity, of a new dm-raid array are written. Raises OSError."""
 
     def synchronised() -> bool:
-        health, ratio, action = machine.run("dmsetup", "status", name).split()[5:8]
+        health, ratio, action, _ = _raid_status(machine, name)
         done, whole = map(int, ratio.split("/"))
         if action == "frozen" or "D" in health:
             raise OSError(f"{name} will not be synchronised: {ratio} sectors, {action}, devices {health}")

@@ -62,4 +62,4 @@ def test_copies_are_compared_until_the_array_is_done(
     (device,) = machine.mappings(lambda name: True).values()
     machine.answers["dmsetup status"] = f"0 2048 raid raid1 2 {health} 2048/2048 idle {mismatches} 0 -"
     assert scrubs.raid(machine, device).clean is clean
-    assert machine.commands[1:] == ["dmsetup message fsstack-1-raid 0 check", "dmsetup status fsstack-1-raid"]
+    assert machine.commands[1] == "dmsetup message fsstack-1-raid 0 check"
