@@ -18,7 +18,6 @@ from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Stack
-from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import SECTORS, LayerMachine, only
 
 
@@ -261,39 +260,6 @@ def test_copies_count_as_equal_only_where_the_superblocks_were_emptied(maker: Ma
     commands = maker.machine.taken()
     assert commands[0] == "wipefs -aq /dev/fake"
     assert commands[-1] == "dmsetup status fsstack-ID-1-raid"
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("linear(offset='100')", r"offset: .*\b512\b.*\b100\b"),
-        ("linear(size='0')", r"size: .*\b512\b.*\b0\b"),
-        ("linear(size='x')", "size: .*'x'"),
-        ("delay(read=-1)", r"read: .*\b0\b.*-1\b"),
-        ("flakey(up=0, down=0)", r"down: .*\bup\b.*\b0\b"),
-        ("flakey(drop_writes=True, error_writes=True)", r"error_writes: .*\bdrop_writes\b"),
-        ("integrity(mode='fast')", r"mode: .*\bjournal, bitmap, none\b.*'fast'"),
-        ("integrity(sector_size=8192)", r"sector_size: .*\b512, 1024, 2048, 4096\b.*\b8192\b"),
-        ("lvm(stripes=2)", "stripes: .*kind='striped'"),
-        ("lvm(chunk_size=65536)", "chunk_size: .*kind='thin'.*kind='snapshot'"),
-        ("lvm(kind='thin', on='snapshot')", "on: .*kind='snapshot'"),
-        ("lvm(kind='striped', stripes=1)", r"stripes: .*\b2\b.*\b128\b.*\b1\b"),
-        ("lvm(kind='thin', chunk_size=5000)", r"chunk_size: .*\b65536\b.*\b5000\b"),
-        ("raid(level=4)", r"level: .*\b0, 1, 5, 6, 10\b.*\b4\b"),
-        ("raid(level=6, devices=3)", r"devices: .*\b6\b.*\b4\b.*\b253\b.*\b3\b"),
-        ("raid(level=10, devices=5)", r"devices: .*\b10\b.*\b5\b"),
-        ("raid(chunk_size=4096)", r"chunk_size: .*\b1\b"),
-        ("raid(level=5, chunk_size=5000)", r"chunk_size: .*\b4096\b.*\b5000\b"),
-        ("luks(type='luks1', sector_size=4096)", r"sector_size: .*\bluks2\b.*\bluks1\b"),
-        ("luks(type='luks1', integrity='hmac-sha256')", r"integrity: .*\bluks2\b.*\bluks1\b"),
-        ("luks(journal=False)", "journal: .*`integrity`"),
-        ("luks(wipe=False)", "wipe: .*`integrity`"),
-        ("dmcrypt(key_size=100)", r"key_size: .*\b100\b"),
-    ],
-)
-def test_options_that_make_no_sense_are_told(text: str, facts: str) -> None:
-    with pytest.raises(SpecError, match=facts):
-        Stack.parse(text, BUILT_IN)
 
 
 # -- ciphers -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from pytest_fsstack.machine.needs import KernelFilesystem, Tool, missing
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, OptionError, Pool, Stack
-from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
 
@@ -352,32 +351,6 @@ def test_a_layer_that_cannot_lose_a_device_says_so(text: str) -> None:
 
 
 # -- options and needs -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("f2fs(compress='gzip')", r"compress: .*\blzo, lz4, zstd, lzo-rle\b.*\bzstd:22\b.*'gzip'"),
-        ("f2fs(compress='zstd:best')", "compress: .*'zstd:best'"),
-        ("bcachefs(compress='lzo')", r"compress: .*\blz4, gzip, zstd\b.*\bzstd:15\b.*'lzo'"),
-        ("btrfs(compress='lzo:9')", r"compress: .*\blzo\b.*\bzlib:9, zstd:15\b.*'lzo:9'"),
-        ("btrfs(compress='zlib:10')", "compress: .*'zlib:10'"),
-        ("btrfs(compress='zstd', mount='noatime,nodatacow')", r"compress: .*\bnodatacow\b"),
-        ("btrfs(compress='zstd', mount='nodatasum')", r"compress: .*\bnodatasum\b"),
-        ("btrfs(compress='zstd', mount='compress-force=no')", r"compress: .*\bcompress-force\b"),
-        ("zfs(mkfs='\"')", "mkfs: .*No closing quotation"),
-        ("zfs(vdev='mirror')", r"vdev: .*\b2\b.*pool\(2\)"),
-        ("pool(3) | zfs(vdev='raidz2', log=True)", r"vdev: .*\b4\b.*pool\(4\)"),
-        ("zfs(log=True)", r"log: .*\b2\b.*pool\(2\)"),
-        ("pool(2) | bcachefs(replicas=3)", r"replicas: .*\b3\b.*pool\(3\)"),
-        ("zfs(encryption='rot13')", r"encryption: .*\baes-256-gcm\b.*'rot13'"),
-        ("zfs(mkfs='-O keylocation=file:///etc/key')", "mkfs: keylocation "),
-        ("zfs(daemon='\"')", "daemon: .*No closing quotation"),
-    ],
-)
-def test_options_that_make_no_sense_are_told(text: str, facts: str) -> None:
-    with pytest.raises(SpecError, match=facts):
-        Stack.parse(text, BUILT_IN)
 
 
 def standing(machine: LayerMachine, context: BuildContext, text: str, *paths: str) -> Built:

@@ -15,7 +15,6 @@ from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
-from pytest_fsstack.stack.spec import SpecError
 from pytest_fsstack.volumes import caches, md
 from tests.unit.layers.conftest import SECTORS, LayerMachine, only
 
@@ -51,37 +50,6 @@ def test_a_layer_says_how_many_devices_it_takes(text: str, members: int, id: str
     stack = Stack.parse(text, BUILT_IN)
     assert (stack.members, stack.id) == (members, id)
     assert Stack.parse(str(stack), BUILT_IN) == stack
-
-
-@pytest.mark.parametrize(
-    ("text", "facts", "under"),
-    [
-        ("md(level=5, devices=2)", r"devices: .*\b5\b.*\b3\b.*\b2\b", "devices=2"),
-        ("md(level=4)", r"level: .*\b0, 1, 5, 6, 10\b.*\b4\b", "level=4"),
-        ("md(chunk_size=65536)", r"chunk_size: .*\b1\b", "chunk_size=65536"),
-        ("md(level=0, chunk_size=65535)", r"chunk_size: .*\b4096\b.*\b65535\b", "chunk_size=65535"),
-        ("md(level=0, initial='sync')", r"initial: .*\b0\b", "initial='sync'"),
-        ("md(level=0, bitmap=True)", r"bitmap: .*\b0\b", "bitmap=True"),
-        ("zfs(vdev='mirror', devices=1)", r"devices: .*\b2\b.*\b1\b", "devices=1"),
-        ("pool(2) | zfs(devices=2)", "lowest", "zfs(devices=2)"),
-        ("luks | md", "lowest", "md"),
-        ("luks | xfs(external_log=True)", "lowest", "xfs(external_log=True)"),
-        ("luks | bcache", "lowest", "bcache"),
-        ("luks | writecache(cache='ram:1G')", "lowest", "writecache(cache='ram:1G')"),
-        ("bcache(cache='/dev/sda')", "ram:256M", "cache='/dev/sda'"),
-        ("bcache(cache='ram:1K')", "ram:256M", "cache='ram:1K'"),
-        ("bcache(mode='writeback', sequential_cutoff='a')", "sequential_cutoff: .*'a'", "sequential_cutoff='a'"),
-        ("lvm(kind='cache') | ext4", r"pool\(2\)", "kind='cache'"),
-        ("lvm(kind='raid1') | ext4", r"pool\(2\)", "kind='raid1'"),
-        ("lvm(initial='sync')", "kind='raid1'", "initial='sync'"),
-        ("pool(3) | lvm(kind='striped', stripes=4)", r"stripes: .*\b4\b.*\b3\b", "stripes=4"),
-        ("lvm(mode='writeback')", "kind='cache'", "mode='writeback'"),
-    ],
-)
-def test_it_is_refused_where_it_is_wrong(text: str, facts: str, under: str) -> None:
-    with pytest.raises(SpecError, match=facts) as caught:
-        Stack.parse(text, BUILT_IN)
-    assert text[caught.value.start : caught.value.end] == under
 
 
 # -- md ----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal, nothing
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
-from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
 
@@ -183,38 +182,6 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
     else:
         opened("fscrypt", context)
         assert next(tries) == busy + 1
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("gocryptfs(reverse=True, xchacha=True)", r"xchacha: .*\breverse\b"),
-        ("gocryptfs(aessiv=True, xchacha=True)", r"xchacha: .*\baessiv\b"),
-        ("gocryptfs(mount='\"')", "mount: .*No closing quotation"),
-        ("gocryptfs(mount='-quiet -xchacha')", r"mount: xchacha\b.*-xchacha\b.*\binit\b"),
-        ("gocryptfs(mount='-o ro,longnamemax=70')", r"mount: longnamemax\b"),
-        ("ext4 | loop(size='0')", r"size: .*\b4096\b.*\b0\b"),
-        ("securefs(format=5)", r"format: .*\b1, 2, 3, 4\b.*\b5\b"),
-        ("ecryptfs(key_bytes=0)", r"key_bytes: .*\b1\b.*\b0\b"),
-        (
-            "fscrypt(contents='Adiantum', filenames='AES-256-CTS')",
-            r"filenames: Adiantum\b.*\bAdiantum\b.*\bAES-256-CTS\b",
-        ),
-        (
-            "fscrypt(filenames='AES-128-CTS')",
-            r"filenames: AES-256-XTS\b.*\bAES-256-CTS\b.*\bAES-256-HCTR2\b.*\bAES-128-CTS\b",
-        ),
-        ("overlay(lower='/usr:../lib')", r"lower: .*\.\./lib\b"),
-        ("squashfs(compress='lzma')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'lzma'"),
-        ("squashfs(compress='xz:9')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'xz:9'"),
-        ("erofs(compress='lz4hc:13')", r"compress: .*\blz4hc:12, lzma:109\b.*'lz4hc:13'"),
-        ("erofs(source='here')", "source: .*'here'"),
-        ("overlay(lower='overlay')", r"lower: .*\boverlay\b"),
-    ],
-)
-def test_options_that_make_no_sense_together_are_told(text: str, facts: str) -> None:
-    with pytest.raises(SpecError, match=facts):
-        Stack.parse(text, BUILT_IN)
 
 
 def test_a_secret_never_shows_itself(journal: RecordingJournal) -> None:

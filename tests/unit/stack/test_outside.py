@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import blockdev
 from pytest_fsstack.stack import outside
-from pytest_fsstack.stack.model import Stack
 
 
 @pytest.fixture(autouse=True)
@@ -154,8 +152,3 @@ def test_a_name_that_the_stacks_own_device_got_from_an_option(machine: Path) -> 
 )
 def test_a_device_is_found_wherever_it_stands(before: str, after: str) -> None:
     assert outside.find_escape(f"{before}{outside._DEV}/loop41{after}")
-
-
-def test_no_example_of_a_layer_is_refused() -> None:
-    for layer in BUILT_IN.values():
-        Stack.parse(layer.example_stack(), BUILT_IN)

@@ -14,7 +14,6 @@ from pytest_fsstack.machine.needs import Missing, Program
 from pytest_fsstack.stack import spec
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.program import ToolLayer
-from pytest_fsstack.stack.spec import SpecError
 
 
 def needed(text: str) -> list[Program]:
@@ -55,26 +54,6 @@ def test_a_stack_with_a_binary_survives_its_own_text(name: str, directories: lis
 )
 def test_the_id_has_what_the_path_tells(text: str, expected: str) -> None:
     assert Stack.parse(text, BUILT_IN).id == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("gocryptfs(binary='./gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'\./gocryptfs'"),
-        ("gocryptfs(binary='bin/gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'bin/gocryptfs'"),
-        ("gocryptfs(binary='/x\\n/gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'/x\\n/gocryptfs'"),
-        ("gocryptfs(binary='/bin/sh')", r"gocryptfs: binary: .*\bgocryptfs\b.*'/bin/sh'"),
-        ("gocryptfs(binary='/opt/gocryptfs-2.4/')", r"gocryptfs: binary: .* gocryptfs\b.*'/opt/gocryptfs-2\.4/'"),
-        ("ext4(binary='sh', mkfs='-c true')", r"ext4: binary: .*\bmkfs\.ext4\b.*'sh'"),
-        ("ext4(binary='/sbin/mkfs.xfs')", r"ext4: binary: .*\bmkfs\.ext4\b.*'/sbin/mkfs\.xfs'"),
-        ("ext4(mkfs='-z /opt/e2fsprogs/mkfs.ext4')", "ext4: mkfs: -z "),
-        ("gocryptfs(mount='-config /opt/gocryptfs-2.4/gocryptfs')", "gocryptfs: mount: -config "),
-        ("tmpfs(binary='/opt/tmpfs')", "^tmpfs .*'binary'"),
-    ],
-)
-def test_a_path_is_allowed_as_the_binary_and_nowhere_else(text: str, facts: str) -> None:
-    with pytest.raises(SpecError, match=facts):
-        Stack.parse(text, BUILT_IN)
 
 
 def test_it_is_a_path_and_no_command_line() -> None:

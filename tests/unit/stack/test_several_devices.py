@@ -28,29 +28,6 @@ def test_a_number_without_a_name_is_that_of_the_devices() -> None:
     assert parsed("luks | ext4").members == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "facts", "under"),
-    [
-        ("pool(1) | btrfs", r"pool: devices: .*\b2\b.*\b1\b", "1"),
-        ("pool('2') | btrfs", r"pool\(option=", "'2'"),
-        ("pool(2, devices=3) | btrfs", "'devices'", "2"),
-        ("luks(256) | ext4", r"luks\(option=", "256"),
-        ("pool(2) | xfs(mkfs='-f') | bind", r"^xfs .*\bpool\b", "xfs(mkfs='-f')"),
-        ("luks | pool(2) | btrfs", "lowest", "pool(2)"),
-        ("btrfs(data='raid1')", r"btrfs: data: 'raid1' .*\b2\b.*pool\(2\)", "data='raid1'"),
-        (
-            "pool(2) | btrfs(metadata='raid1c3')",
-            r"btrfs: metadata: 'raid1c3' .*\b3\b.*pool\(3\)",
-            "metadata='raid1c3'",
-        ),
-    ],
-)
-def test_it_is_refused_where_it_is_wrong(text: str, facts: str, under: str) -> None:
-    with pytest.raises(SpecError, match=facts) as caught:
-        parsed(text)
-    assert text[caught.value.start : caught.value.end] == under
-
-
 @pytest.mark.parametrize("device", [SDB, DeviceGroup((SDB,)), DirectoryDevice(Path("/"))])
 def test_a_stack_that_needs_more_devices_than_there_are_is_refused(device: Device) -> None:
     with pytest.raises(SpecError):

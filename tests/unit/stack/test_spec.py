@@ -147,6 +147,27 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
         ("ext4 @ vm.swapiness=1", r"'vm\.swapiness'.*\bvm\.swappiness\b", "vm.swapiness=1"),
         ("ext5 @ vm.swappiness=1", "'ext5'", "ext5"),
         ("ext4 @ queue/nomerges=1, top/nomerges=2", r"\bqueue/.*\btop/nomerges\b", "top/nomerges=2"),
+        # of several devices
+        ("pool(1) | btrfs", r"pool: devices: .*\b2\b.*\b1\b", "1"),
+        ("pool('2') | btrfs", r"pool\(option=", "'2'"),
+        ("pool(2, devices=3) | btrfs", "'devices'", "2"),
+        ("luks(256) | ext4", r"luks\(option=", "256"),
+        ("pool(2) | xfs(mkfs='-f') | bind", r"^xfs .*\bpool\b", "xfs(mkfs='-f')"),
+        ("luks | pool(2) | btrfs", "lowest", "pool(2)"),
+        ("btrfs(data='raid1')", r"btrfs: data: 'raid1' .*\b2\b.*pool\(2\)", "data='raid1'"),
+        (
+            "pool(2) | btrfs(metadata='raid1c3')",
+            r"btrfs: metadata: 'raid1c3' .*\b3\b.*pool\(3\)",
+            "metadata='raid1c3'",
+        ),
+        # of features of the filesystem below
+        ("xfs | fscrypt", r"^fscrypt .*\bencryption\b.*`ext4`.*`f2fs`.*\bxfs\b", "xfs"),
+        ("tmpfs | fscrypt", r"^fscrypt .*\bencryption\b.*`ext4`.*`f2fs`.*\btmpfs\b", "tmpfs"),
+        (
+            "luks | ext4(mkfs='-O ^encrypt') | fscrypt",
+            r"^fscrypt .*\bencryption\b.*`ext4`.*`f2fs`.*mkfs: '-O \^encrypt'.* \^encrypt\b",
+            "mkfs='-O ^encrypt'",
+        ),
     ],
 )
 def test_mistakes_are_told_with_a_caret_under_them(text: str, facts: str, marked: str | None) -> None:
