@@ -73,3 +73,8 @@ def only(text: str) -> Layer:
     """Return the one layer of a stack, which may be on a pool."""
     (layer,) = (layer for layer in Stack.parse(text, BUILT_IN).layers if layer.name != "pool")
     return layer
+
+
+def first(pool: Pool, count: int) -> Pool:
+    """Return a pool of the first devices."""
+    return Pool.of(pool.devices[:count])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 from pathlib import Path
@@ -15,8 +14,8 @@ from pytest_fsstack.machine.commands import CommandError, secret_fd
 from pytest_fsstack.machine.needs import KernelFilesystem, Tool, missing
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, OptionError, Pool, Stack
-from tests.unit.layers.conftest import LayerMachine, only
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Pool, Stack
+from tests.unit.layers.conftest import LayerMachine, first, only
 
 
 @pytest.mark.parametrize(
@@ -50,12 +49,10 @@ from tests.unit.layers.conftest import LayerMachine, only
     ],
 )
 def test_mkfs_gets_our_defaults_and_the_users_options(
-    text: str, expected: str, machine: LayerMachine, context: BuildContext
+    text: str, expected: str, machine: LayerMachine, device: Block, context: BuildContext
 ) -> None:
-    checks: list[None] = []
-    only(text).create(Block(Path("/dev/fake"), lambda: checks.append(None), machine), context)
+    only(text).create(device, context)
     assert machine.taken() == ["wipefs -aq /dev/fake", expected]
-    assert len(checks) == 2, "the guard is asked before the wipe, and again at the last moment"
 
 
 @pytest.mark.parametrize(
@@ -151,12 +148,12 @@ def test_a_pool_is_made_so_that_no_import_mounts_it(
     )
 
 
-def test_an_import_looks_at_its_own_device_only(
-    fuse: bool, machine: LayerMachine, device: Block, context: BuildContext
+def test_an_import_looks_at_its_own_devices_only(
+    fuse: bool, machine: LayerMachine, pool: Pool, context: BuildContext
 ) -> None:
-    with only("zfs(mount='noatime')").opened(device, context):
+    with only("zfs(mount='noatime', devices=2)").opened(first(pool, 2), context):
         devices = context.directory / "1-zfs-devices"
-        assert [path.readlink() for path in devices.iterdir()] == [device.path]
+        assert {path.readlink() for path in devices.iterdir()} == {Path("/dev/a"), Path("/dev/b")}
     assert not devices.exists()
     assert machine.taken() == with_daemon(
         fuse,
@@ -227,78 +224,52 @@ def test_a_stack_encrypts_if_an_option_of_its_layer_says_so(text: str, encrypts:
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def checked() -> list[str]:
-    """The devices that the guard was asked about."""
-    return []
-
-
-def on_pool(count: int, text: str) -> Layer:
-    return Stack.parse(f"pool({count}) | {text}", BUILT_IN).layers[1]
-
-
-def pool(machine: LayerMachine, checked: list[str], count: int) -> Pool:
-    paths = [Path(f"/dev/fake{number}") for number in range(count)]
-    return Pool.of([Block(path, functools.partial(checked.append, path.name), machine) for path in paths])
-
-
 @pytest.mark.parametrize(
     ("text", "count", "expected"),
     [
-        ("zfs(vdev='mirror')", 2, ["zpool create POOL mirror /dev/fake0 /dev/fake1"]),
-        ("zfs(vdev='raidz')", 3, ["zpool create POOL raidz /dev/fake0 /dev/fake1 /dev/fake2"]),
-        ("zfs", 2, ["zpool create POOL /dev/fake0 /dev/fake1"]),
+        ("zfs(vdev='mirror')", 2, ["zpool create POOL mirror /dev/a /dev/b"]),
+        ("zfs(vdev='raidz')", 3, ["zpool create POOL raidz /dev/a /dev/b /dev/c"]),
+        ("zfs", 2, ["zpool create POOL /dev/a /dev/b"]),
         (
             "zfs(vdev='mirror', log=True, cache=True)",
             4,
             [
-                "zpool create POOL mirror /dev/fake0 /dev/fake1",
-                "zpool add -f POOL log /dev/fake2",
-                "zpool add -f POOL cache /dev/fake3",
+                "zpool create POOL mirror /dev/a /dev/b",
+                "zpool add -f POOL log /dev/c",
+                "zpool add -f POOL cache /dev/d",
             ],
         ),
-        ("zfs(cache=True)", 2, ["zpool create POOL /dev/fake0", "zpool add -f POOL cache /dev/fake1"]),
+        ("zfs(cache=True)", 2, ["zpool create POOL /dev/a", "zpool add -f POOL cache /dev/b"]),
         (
             "bcachefs(replicas=2)",
             2,
-            ["mkfs.bcachefs -q -f --no_initialize --replicas=2 /dev/fake0 /dev/fake1"],
+            ["mkfs.bcachefs -q -f --no_initialize --replicas=2 /dev/a /dev/b"],
         ),
     ],
 )
-def test_a_layer_on_a_pool_is_made_of_all_its_devices_and_each_is_checked(
-    text: str, count: int, expected: list[str], machine: LayerMachine, checked: list[str], context: BuildContext
+def test_a_layer_on_a_pool_is_made_of_all_its_devices(
+    text: str, count: int, expected: list[str], machine: LayerMachine, pool: Pool, context: BuildContext
 ) -> None:
     machine.filesystems.add("zfs")
-    on_pool(count, text).create(pool(machine, checked, count), context)
+    only(f"pool({count}) | {text}").create(first(pool, count), context)
     lines = [re.sub(r"-f -o .* fsstack-ID-1-zfs", "POOL", line) for line in machine.taken()]
     lines = [line.replace("fsstack-ID-1-zfs", "POOL") for line in lines]
     assert [line for line in lines if line.startswith(("zpool create", "zpool add", "mkfs"))] == expected
-    names = [f"fake{number}" for number in range(count)]
-    assert [line for line in lines if line.startswith("wipefs")] == [f"wipefs -aq /dev/{name}" for name in names]
-    assert sorted(checked) == sorted(names * 2), "before the wipe, and at the last moment"
+    assert [line for line in lines if line.startswith("wipefs")] == [
+        f"wipefs -aq /dev/{name}" for name in "abcd"[:count]
+    ]
 
 
-def test_an_import_looks_at_all_devices_of_its_pool(
-    machine: LayerMachine, checked: list[str], context: BuildContext
-) -> None:
-    machine.filesystems.add("zfs")
-    with on_pool(2, "zfs(vdev='mirror')").opened(pool(machine, checked, 2), context):
-        devices = context.directory / "1-zfs-devices"
-        assert sorted(path.name for path in devices.iterdir()) == ["fake0", "fake1"]
-
-
-def test_bcachefs_mounts_and_checks_several_devices(
-    machine: LayerMachine, checked: list[str], context: BuildContext
-) -> None:
-    devices, layer = pool(machine, checked, 2), on_pool(2, "bcachefs(replicas=2, mount='noatime')")
+def test_bcachefs_mounts_and_checks_several_devices(machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
+    devices, layer = first(pool, 2), only("bcachefs(devices=2, replicas=2, mount='noatime')")
     with layer.opened(devices, context):
         pass
     checks = layer.fsck(devices, context)
     assert checks == CheckResult(True, "")
     assert machine.taken() == [
-        "mount -i -t bcachefs -o nodiscard,noatime /dev/fake0:/dev/fake1 DIR/1-bcachefs",
+        "mount -i -t bcachefs -o nodiscard,noatime /dev/a:/dev/b DIR/1-bcachefs",
         "umount DIR/1-bcachefs",
-        "bcachefs fsck -n /dev/fake0 /dev/fake1",
+        "bcachefs fsck -n /dev/a /dev/b",
     ]
     assert machine.secrets == []
 
@@ -340,14 +311,6 @@ def test_the_shell_reads_the_passphrase_and_then_runs_the_command(tmp_path: Path
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("two words\n", "unlock -k session /dev/fake\nhidden")
     assert not any("hidden" in word for word in words)
-
-
-@pytest.mark.parametrize(
-    "text", ["pool(2) | zfs", "pool(3) | zfs(vdev='mirror', log=True)", "pool(2) | bcachefs(replicas=2)"]
-)
-def test_a_layer_that_cannot_lose_a_device_says_so(text: str) -> None:
-    with pytest.raises(OptionError):
-        only(text).check_loss()
 
 
 # -- options and needs -------------------------------------------------------------------------------------------------

@@ -16,13 +16,9 @@ from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
 from pytest_fsstack.volumes import caches, md
-from tests.unit.layers.conftest import SECTORS, LayerMachine, only
+from tests.unit.layers.conftest import SECTORS, LayerMachine, first, only
 
 WIPED = ["wipefs -aq /dev/a", "wipefs -aq /dev/b"]
-
-
-def first(pool: Pool, count: int) -> Pool:
-    return Pool.of(pool.devices[:count])
 
 
 # -- what a stack needs ------------------------------------------------------------------------------------------------
@@ -176,6 +172,9 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
         ("md(level=10)", None),
         ("ext4", ""),
         ("bcache", ""),
+        ("zfs(devices=2)", "vdev"),
+        ("zfs(devices=3, vdev='mirror', log=True)", "vdev"),
+        ("bcachefs(devices=2, replicas=2)", "replicas"),
     ],
 )
 def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -> None:
