@@ -26,12 +26,6 @@ def commands_of(name: str, options: str) -> list[str]:
     return [line for line in explanation.lines if line and not line.startswith("#")]
 
 
-def test_these_layers_have_it() -> None:
-    assert {"luks", "dmcrypt", "integrity", "ext4", "xfs", "btrfs", "gocryptfs", "encfs", "cryfs", "securefs"} <= set(
-        LAYERS
-    )
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_only_the_executable_differs(name: str) -> None:
     tool = LAYERS[name]

@@ -103,6 +103,15 @@ def test_a_keyed_checksum_gets_its_key_by_a_descriptor(maker: Maker) -> None:
     assert f" open {key} /dev/fake " in maker.opened(text)[0]
 
 
+def test_luks_gets_its_passphrase_by_a_descriptor(maker: Maker) -> None:
+    text = "luks(cipher='serpent-xts-plain64', key_size=256, sector_size=4096, format='--label x')"
+    assert maker.created(text)[1] == (
+        "cryptsetup --batch-mode luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --cipher "
+        "serpent-xts-plain64 --key-size 256 --sector-size 4096 --label x --key-file /proc/self/fd/SECRET /dev/fake"
+    )
+    assert maker.machine.secrets == [64]
+
+
 def test_luks_knows_its_versions_and_the_mapping_of_its_tags(
     maker: Maker, context: BuildContext, journal: RecordingJournal
 ) -> None:

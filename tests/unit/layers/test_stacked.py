@@ -17,19 +17,6 @@ from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Pl
 from tests.unit.layers.conftest import LayerMachine, only
 
 
-def test_luks_gets_its_passphrase_by_a_descriptor(machine: LayerMachine, context: BuildContext) -> None:
-    checks: list[None] = []
-    layer = only("luks(cipher='serpent-xts-plain64', key_size=256, sector_size=4096, format='--label x')")
-    layer.create(Block(Path("/dev/fake"), lambda: checks.append(None), machine), context)
-    assert len(checks) == 2, "the guard is asked before the wipe, and again at the last moment"
-    assert machine.taken() == [
-        "wipefs -aq /dev/fake",
-        "cryptsetup --batch-mode luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --cipher "
-        "serpent-xts-plain64 --key-size 256 --sector-size 4096 --label x --key-file /proc/self/fd/SECRET /dev/fake",
-    ]
-    assert machine.secrets == [64]
-
-
 def opened(text: str, context: BuildContext) -> Place:
     """Create a layer on the directory and open it."""
     layer, below = only(text), Directory(context.directory)
@@ -220,23 +207,6 @@ def test_no_traceback_of_a_failed_command_shows_a_key(
         build()
     shown = "".join(repr(entry.frame.f_locals) for entry in caught.traceback[1:])
     assert [form for form in forms if form in shown] == []
-
-
-def test_what_holds_a_refused_device_is_not_written_to(machine: LayerMachine, context: BuildContext) -> None:
-    def refuse() -> None:
-        raise PermissionError("mounted")
-
-    with pytest.raises(PermissionError, match="mounted"):
-        only("ext4").create(Block(Path("/dev/fake"), refuse, machine), context)
-    assert machine.lines == []
-
-
-@pytest.mark.parametrize("layer", BUILT_IN.values(), ids=lambda layer: layer.name)
-def test_every_layer_is_documented(layer: type[Layer]) -> None:
-    assert layer.__doc__
-    assert layer.takes
-    for name, field in layer.options().items():
-        assert field.metadata["doc"], name
 
 
 @pytest.mark.parametrize("layer", BUILT_IN.values(), ids=lambda layer: layer.name)

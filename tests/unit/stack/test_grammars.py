@@ -192,10 +192,6 @@ def test_declared_words_are_allowed_where_files_have_the_same_names(text: str) -
     Stack.parse(text, LAYERS)
 
 
-def test_a_mistake_of_any_layer_names_its_option() -> None:
-    assert str(OptionError("depth", "must be positive (got -1)")) == "depth: must be positive (got -1)"
-
-
 def test_each_declaration_is_one_of_an_option() -> None:
     for layer in BUILT_IN.values():
         assert layer.grammar.keys() <= layer.options().keys(), layer.name

@@ -61,18 +61,6 @@ def test_it_is_a_path_and_no_command_line() -> None:
     assert commands == ["/opt/cryptsetup -q"]
 
 
-def test_nothing_is_run_by_reading_a_stack_and_asking_what_it_needs(tmp_path: Path) -> None:
-    binary = tmp_path / "gocryptfs"
-    binary.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    binary.chmod(0o755)
-    stack = Stack.parse(f"gocryptfs(binary='{binary}')", BUILT_IN)
-    (program,) = [need for need in stack.needs() if isinstance(need, Program)]
-    assert program.missing() is None
-    assert program.command == str(binary)
-    assert stack.id
-    assert not (tmp_path / "ran").exists()
-
-
 def test_what_is_missing_is_told_by_its_path_and_no_package_helps(tmp_path: Path) -> None:
     (tmp_path / "mkfs.ext4").mkdir()
     (tmp_path / "mkfs.ext4-plain").touch()

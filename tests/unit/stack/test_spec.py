@@ -194,22 +194,10 @@ def test_a_whole_number_is_a_number() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *(
-            "kernel.core_pattern",
-            "kernel.modprobe",
-            "kernel.sysrq",
-            "kernel.panic",
-            "vm.panic_on_oom",
-            "fs.suid_dumpable",
-        ),
-        *(
-            "fs.xfs.panic_mask",
-            "vm.drop_caches",
-            "vm.overcommit_memory",
-            "vm.min_free_kbytes",
-            "fs.binfmt_misc.register",
-        ),
+        *("kernel.core_pattern", "kernel.modprobe", "kernel.sysrq", "kernel.panic", "vm.panic_on_oom"),
+        *("fs.suid_dumpable", "fs.xfs.panic_mask", "vm.drop_caches", "vm.overcommit_memory", "vm.min_free_kbytes"),
         *("queue/write_cache", "queue/iostats", "queue/../x", "top/..", "../queue/scheduler", "/sys/power/state"),
+        "fs.binfmt_misc.register",
         *("zfs/zfs_deadman_failmode", "md_mod/start_dirty_degraded", "kernel/panic", "module/fuse", "cpu/online"),
         *("vm./x", "vm..", "vm", "queue/", "/", ".", "vm.swappiness/", "vm/swappiness", "queue.scheduler"),
     ],

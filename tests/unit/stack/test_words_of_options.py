@@ -68,18 +68,6 @@ def test_a_word_of_hundreds_of_parts_is_refused_and_not_looked_through_for_minut
         Stack.parse(f"ext4(mkfs='--new {'a=b,' * 300}')", BUILT_IN)
 
 
-def test_the_caret_shows_the_option() -> None:
-    text = f"luks | ext4(mount='noatime', mkfs='-z {ELSEWHERE}') | bind"
-    with pytest.raises(SpecError, match="ext4: mkfs: -z ") as caught:
-        Stack.parse(text, BUILT_IN)
-    assert text[caught.value.start : caught.value.end] == f"mkfs='-z {ELSEWHERE}'"
-
-
-def test_a_layer_of_somebody_else_is_looked_through_too() -> None:
-    with pytest.raises(SpecError, match=f"foreign: words: .*{ELSEWHERE}"):
-        Stack.parse(f"foreign(words='device={ELSEWHERE}')", {"foreign": Foreign})
-
-
 def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
