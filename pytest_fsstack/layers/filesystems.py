@@ -83,7 +83,8 @@ class Filesystem(ToolLayer, BlockLayer):
     mount: str = option("", "mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem(self.driver or self.name, removal=self.removal), self.program]
+        kernel = KernelFilesystem(self.driver or self.name, removal=self.removal)
+        return [Root("mounting"), kernel, *super().needs()]
 
     def mkfs_choices(self) -> list[str]:
         """Return the options for mkfs that the layer's other options stand for."""
@@ -688,6 +689,7 @@ class Tmpfs(Layer):
 
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
     name: ClassVar = "tmpfs"
+    requires: ClassVar = (Root("mounting"), KernelFilesystem("tmpfs"))
     example: ClassVar = "tmpfs(mount='size=2G')"
     volatile: ClassVar = True
     takes: ClassVar = (Block, Directory)
@@ -695,9 +697,6 @@ class Tmpfs(Layer):
     grammar: ClassVar = {"mount": MOUNT | {"huge mpol": KEYWORD}}
 
     mount: str = option("", "mount options, verbatim, such as size=2G")
-
-    def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem("tmpfs")]
 
     def opened(self, below: Place, context: BuildContext) -> AbstractContextManager[Directory]:
         return context.mounted(self.name, "tmpfs", "tmpfs", self.mount)

@@ -30,7 +30,7 @@ class ImageLayer(ToolLayer, DirectoryLayer):
     mount: str = option("", "further mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), LOOP_DEVICES, KernelFilesystem(self.name), self.program]
+        return [Root("mounting"), LOOP_DEVICES, KernelFilesystem(self.name), *super().needs()]
 
     def check_options(self) -> None:
         if self.source and (":" in self.source or not Path(self.source).is_absolute()):

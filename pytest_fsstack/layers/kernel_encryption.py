@@ -101,6 +101,7 @@ class Ecryptfs(DirectoryLayer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "ecryptfs"
+    requires: ClassVar = (Root("mounting"), KernelFilesystem("ecryptfs"), KEYCTL)
     stores: ClassVar = "ecryptfs.ciphertext"
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     limits: ClassVar = {
@@ -121,9 +122,6 @@ class Ecryptfs(DirectoryLayer):
     fnek: bool = option(True, "encrypt file names too, with a key of their own")
     passthrough: bool = option(False, "allow reading and writing unencrypted files of the directory below")
     mount: str = option("", "further mount options, verbatim, such as ecryptfs_xattr")
-
-    def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem("ecryptfs"), KEYCTL]
 
     def check_options(self) -> None:
         if self.key_bytes > 64:

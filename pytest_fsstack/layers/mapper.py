@@ -196,9 +196,6 @@ class TableLayer(MapperLayer):
 class KeyedLayer(ToolLayer, MapperLayer):
     """A mapping that a tool of cryptsetup opens. The key's descriptor is closed before the mapping is used."""
 
-    def needs(self) -> list[Need]:
-        return [*super().needs(), self.program]
-
     def key(self, context: BuildContext) -> AbstractContextManager[Key]:
         """Return the key options and their descriptors."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import mounts
-from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
+from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Root
 from pytest_fsstack.stack.model import (
     Block,
     BlockLayer,
@@ -91,10 +91,8 @@ class Bind(DirectoryLayer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "bind"
+    requires: ClassVar = (Root("mounting"),)
     limits: ClassVar = _SHOWS_ALL
-
-    def needs(self) -> list[Need]:
-        return [Root("mounting")]
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
         return context.mounted(self.name, self.own_directory(below), options="bind")
@@ -111,6 +109,7 @@ class Overlay(DirectoryLayer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "overlay"
+    requires: ClassVar = (Root("mounting"), KernelFilesystem("overlay"))
     limits: ClassVar = _SHOWS_ALL
     faults: ClassVar = {"posix": "overlay: character devices 0:0 are its whiteouts, in 41 cases"}
     example: ClassVar = "ext4 | overlay(lower='/usr')"
@@ -125,9 +124,6 @@ class Overlay(DirectoryLayer):
         "below. The default is an empty one",
     )
     mount: str = option("", "further mount options, verbatim, such as metacopy=on")
-
-    def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem("overlay")]
 
     def check_options(self) -> None:
         for path in self._lower:
@@ -161,6 +157,7 @@ class Loop(Layer):
     """A container file in the directory below, as a block device."""
 
     name: ClassVar = "loop"
+    requires: ClassVar = (Root("attaching a loop device"), LOOP_DEVICES)
     limits: ClassVar = _SHOWS_ALL
     example: ClassVar = "ext4 | loop(size='2G') | luks | ext4"
     takes: ClassVar = (Directory,)
@@ -169,9 +166,6 @@ class Loop(Layer):
 
     size: str = option("", "size of the sparse file, such as 2G. The default is 90 % of the free space")
     direct_io: bool = option(True, "bypass the page cache of the filesystem below, if it can")
-
-    def needs(self) -> list[Need]:
-        return [Root("attaching a loop device"), LOOP_DEVICES]
 
     def check_options(self) -> None:
         if (size := self.size_of("size")) is not None and size < 4096:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from pytest_fsstack.layers import recorder
 from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts
-from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Need, Root
+from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Root
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, option
 
@@ -44,14 +44,12 @@ class Recorded(BlockLayer):
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     name: ClassVar = "recorded"
+    requires: ClassVar = (Root("mounting"), FUSE, LOOP_DEVICES)
     gives: ClassVar = Block
 
     sector: int = option(
         4096, "bytes of the device's logical blocks. It never writes parts of one", choices=(512, 4096)
     )
-
-    def needs(self) -> list[Need]:
-        return [Root("mounting"), FUSE, LOOP_DEVICES]
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[RecordedBlock]:

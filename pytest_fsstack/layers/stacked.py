@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import commands, mounts, signals
-from pytest_fsstack.machine.needs import FUSE, Need, Tool
+from pytest_fsstack.machine.needs import FUSE, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
 from pytest_fsstack.stack.model import (
@@ -115,15 +115,13 @@ class _Fuse(ToolLayer, DirectoryLayer):
     """A FUSE daemon that stores its data in a directory below, encrypted with a passphrase."""
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
+    requires: ClassVar = (FUSE, FUSERMOUNT)
     caches: ClassVar = True
     encrypts: ClassVar = True
     #: Whether the daemon reads the passphrase from stdin instead of a file.
     asks: ClassVar[bool] = False
     #: Seconds for the mount to appear.
     patience: ClassVar[float] = 60.0
-
-    def needs(self) -> list[Need]:
-        return [FUSE, FUSERMOUNT, self.program]
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
         """Return the daemon's command up to the mount point. `passphrase` is a file that contains it."""

@@ -93,7 +93,7 @@ class Sshfs(ToolLayer, NetworkLayer):
     mount: str = option("", "further options of sshfs, verbatim, such as -o max_conns=4")
 
     def needs(self) -> list[Need]:
-        return [*super().needs(), self.program, FUSE, _SSH, _SSHD]
+        return [*super().needs(), FUSE, _SSH, _SSHD]
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:

@@ -312,6 +312,8 @@ class Layer:
     name: ClassVar[str]
     takes: ClassVar[tuple[PlaceType, ...]]
     gives: ClassVar[PlaceType]
+    #: The requirements on the machine, whatever the options are.
+    requires: ClassVar[tuple[Need, ...]] = ()
     #: Whether the layer has a daemon with its own cache. Dropping the kernel's caches does not affect it.
     caches: ClassVar[bool] = False
     #: Seconds after which a daemon has written and dropped its cache by itself. Waiting is faster than a restart.
@@ -356,8 +358,8 @@ class Layer:
         return 1
 
     def needs(self) -> list[Need]:
-        """Return the requirements on the machine."""
-        return []
+        """Return `requires`, plus what this layer's options need."""
+        return [*self.requires]
 
     def bottom(self, device: Below, context: BuildContext) -> AbstractContextManager[Place]:
         """Prepare the session's device for the lowest layer, while the stack stands. It may add devices of its own."""

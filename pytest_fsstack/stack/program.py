@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import commands
-from pytest_fsstack.machine.needs import Program, Tool
+from pytest_fsstack.machine.needs import Need, Program, Tool
 from pytest_fsstack.stack.model import Layer, OptionError, for_id, option
 
 #: Directory names that do not identify a version.
@@ -27,6 +27,9 @@ class ToolLayer(Layer):
         "the executable to run, such as another version: an absolute path or a name in PATH. It must begin with the "
         "tool's name",
     )
+
+    def needs(self) -> list[Need]:
+        return [*super().needs(), self.program]
 
     @property
     def program(self) -> Tool:
