@@ -10,40 +10,21 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pytest_fsstack.machine.needs import Need
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Device, Directory, PlaceType, Pool, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Directory, Pool, PoolLayer, Stack
 
 SAID: list[str] = []
 
 
 @dataclass(frozen=True)
-class Disk:
+class Disk(LoopDevice):
     """A device that notes what it is asked, and is another one from then on."""
 
+    size: int = 1 << 30
     another_from: str = ""
-    spec: ClassVar[str] = "/dev/fake"
-    id: ClassVar[str] = "fake"
-    gives: ClassVar[PlaceType] = Block
-    max_devices: ClassVar[int] = 2
-
-    @property
-    def members(self) -> tuple[Device, ...]:
-        return (self,)
-
-    def needs(self) -> list[Need]:
-        return []
-
-    def room(self, directory: Path) -> int:
-        return 1 << 30
-
-    def advice(self, space: int) -> str:
-        return ""
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
@@ -70,8 +51,8 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Made(BlockLayer):
-    """Made by a tool, and mounted."""
+class Made(PoolLayer):
+    """Made by a tool of one device or of two, and mounted."""
 
     name: ClassVar = "made"
     gives: ClassVar = Directory
@@ -83,6 +64,9 @@ class Made(BlockLayer):
     def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
         SAID.append("mount")
         yield Directory(context.directory)
+
+
+ON_ONE, ON_TWO = Stack((Made(),)), Stack((Made(devices=2),))
 
 
 class Telling(RecordingMachine):
@@ -99,12 +83,8 @@ def context(tmp_path: Path) -> BuildContext:
     return BuildContext(tmp_path, RecordingJournal(Telling(tmp_path)))
 
 
-def stack() -> Stack:
-    return Stack.parse("made", {"made": Made})
-
-
 def test_before_each_write_after_it_and_before_each_mount(context: BuildContext) -> None:
-    with build(stack(), Disk(), context) as built:
+    with build(ON_ONE, Disk(), context) as built:
         made = ["check", "wipefs", "check", "mkfs.made", "verify", "written", "verify", "mount", "opened"]
         assert made == SAID
         SAID.clear()
@@ -112,53 +92,30 @@ def test_before_each_write_after_it_and_before_each_mount(context: BuildContext)
         assert SAID == ["verify", "mount", "opened"]
 
 
-@pytest.mark.parametrize(
-    ("another_from", "last"), [("check", "check"), ("verify", "verify"), ("written", "written"), ("opened", "opened")]
-)
-def test_nothing_is_done_to_another_device(context: BuildContext, another_from: str, last: str) -> None:
-    with pytest.raises(BuildError, match="it is another one now"), build(stack(), Disk(another_from), context):
+@pytest.mark.parametrize("another_from", ["check", "verify", "written", "opened"])
+def test_nothing_is_done_to_another_device(context: BuildContext, another_from: str) -> None:
+    with (
+        pytest.raises(BuildError, match="it is another one now"),
+        build(ON_ONE, Disk(another_from=another_from), context),
+    ):
         pass
-    assert SAID[-1] == last
+    assert SAID[-1] == another_from
     assert ("mount" in SAID) == (another_from == "opened")
 
 
-@dataclass(frozen=True)
-class MadeOfTwo(Made):
-    """Made of two devices."""
-
-    name: ClassVar = "made_of_two"
-    takes: ClassVar = (Block, Pool)
-
-    @property
-    def members(self) -> int:
-        return 2
-
-
-def stack_of_two() -> Stack:
-    return Stack.parse("made_of_two", {"made_of_two": MadeOfTwo})
-
-
 def test_of_a_pool_each_device_is_checked_before_a_tool_gets_any(context: BuildContext) -> None:
-    with build(stack_of_two(), Disk(), context):
+    with build(ON_TWO, Disk(), context):
         wiped = ["check", "wipefs", "check 1", "wipefs", "check", "check 1", "mkfs.made"]
-        made = [
-            *wiped,
-            "verify",
-            "verify 1",
-            "written",
-            "written 1",
-            "verify",
-            "verify 1",
-            "mount",
-            "opened",
-            "opened 1",
-        ]
-        assert made == SAID
+        looked_at = [f"{what}{suffix}" for what in ("verify", "written", "verify") for suffix in ("", " 1")]
+        assert [*wiped, *looked_at, "mount", "opened", "opened 1"] == SAID
     assert context.machine.lines[2] == "mkfs.made /dev/fake /dev/fake1"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("another_from", ["check", "check 1"])
 def test_if_one_of_two_is_another_one_no_tool_formats_any(context: BuildContext, another_from: str) -> None:
-    with pytest.raises(BuildError, match="it is another one now"), build(stack_of_two(), Disk(another_from), context):
+    with (
+        pytest.raises(BuildError, match="it is another one now"),
+        build(ON_TWO, Disk(another_from=another_from), context),
+    ):
         pass
     assert "mkfs.made" not in SAID
