@@ -156,22 +156,9 @@ def deadlocked(directory: Path, call: str, *arguments: str, fixture: str = "") -
     for name, text in ("server.py", SERVER), ("conftest.py", LAYER), ("test_it.py", ASKING.format(fixture, call)):
         (directory / name).write_text(text)
     (directory / "pytest.ini").write_text("[pytest]\n")
-    words = [
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "--fsstack-size=64M",
-        "--fsstack-rounds=1",
-        "--basetemp=tmp",
-    ]
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *words, *arguments],
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "--basetemp=tmp", "--fsstack-size=64M"]
+    command = [sys.executable, *words, "--fsstack-rounds=1", *arguments]
+    return subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import DiskDevice
-from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice as MakeLoop, built
 from tests.real.test_sessions import SIZE, Sessions, sessions
@@ -76,23 +75,14 @@ def test_each_device_has_its_own_while_the_stack_stands(
     assert now(loop) == values
 
 
-def test_a_value_that_the_kernel_refuses_leaves_nothing_set(
-    before: tuple[Path, dict[str, str]], locks: Path, context: BuildContext
-) -> None:
-    loop, values = before
-    refused = built("ext4 @ fs.xfs.rotorstep=3, queue/scheduler=turbo", DiskDevice(loop, overwrite=False), context)
-    with pytest.raises(BuildError, match=r"/queue/scheduler .*\bturbo: Invalid argument; .*\bnone, "), refused:
-        pytest.fail("it was built")
-    assert now(loop) == values
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
 def test_they_are_set_back_however_the_session_ends(
     number: signal.Signals | None, before: tuple[Path, dict[str, str]], sessions: Sessions
 ) -> None:
     loop, values = before
-    sessions.write("ext4 @ queue/read_ahead_kb=64, fs.xfs.rotorstep=3, queue/scheduler=kyber")
-    process = sessions.start("--fsstack-rounds=1", f"--fsstack-device={loop}", "--fsstack-readahead=128K")
+    sessions.write("ext4 @ queue/read_ahead_kb=64, fs.xfs.rotorstep=3")
+    options = "--fsstack-rounds=1", "--fsstack-readahead=128K", "--fsstack-scheduler=kyber"
+    process = sessions.start(f"--fsstack-device={loop}", "--fsstack-json=out.json", *options)
     assert "[kyber]" in queue(loop, "scheduler")
     assert (queue(loop, "read_ahead_kb"), SYSCTL.read_text().strip()) == ("64", "3")
     if number:
@@ -107,6 +97,8 @@ def test_they_are_set_back_however_the_session_ends(
         paths = re.findall(r" (/(?:proc/)?sys/\S+)", undone)
         queue_of_loop = f"/sys/block/{loop.name}/queue"
         assert paths == [str(SYSCTL), f"{queue_of_loop}/read_ahead_kb", f"{queue_of_loop}/scheduler"]
+    elif number is None:
+        assert '"scheduler": "kyber"' in (sessions.directory / "out.json").read_text()
     assert now(loop) == values
 
 

@@ -21,7 +21,6 @@ from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Stack
-from pytest_fsstack.stack.tuning import Queue
 from tests.real.conftest import LoopDevice as MakeLoop, built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
 from tests.real.test_sessions import Sessions, sessions
@@ -65,10 +64,12 @@ def test_a_sync_reaches_the_device(text: str, context: BuildContext) -> None:
         assert data[8192:8256] in stack.bottom.path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["ntfs3g", "zfs"])
-def test_compression_saves_space(name: str, context: BuildContext) -> None:
+@pytest.mark.parametrize(
+    "texts", [("ntfs3g", "ntfs3g(compress=True)"), ("zfs", "zfs(compress='lzjb')"), ("btrfs", "btrfs(compress='zstd')")]
+)
+def test_compression_saves_space(texts: tuple[str, str], context: BuildContext) -> None:
     used = {}
-    for text in name, f"{name}(compress={'True' if name == 'ntfs3g' else repr('lzjb')})":
+    for text in texts:
         with built(text, LoopDevice(SIZE), context) as stack:
             (stack.path / "text").write_bytes(MARK * (1 << 18))
             stack.sync()
@@ -84,6 +85,8 @@ def test_compression_saves_space(name: str, context: BuildContext) -> None:
         ("zfs(mount='no-such-option')", r"layer zfs: `zfs mount .*no-such-option"),
         ("zfs(daemon='--no-such-flag')", r"layer zfs: `zfs-fuse .*no-such-flag"),
         ("ntfs3g(mkfs='--no-such-flag')", r"layer ntfs3g: `mkntfs .*no-such-flag"),
+        ("ext4 | loop | ext4(mount='no-such-option')", r"layer ext4: `mount .*no-such-option"),
+        ("ext4 | gocryptfs(mount='-no-such-flag')", r"layer gocryptfs: `gocryptfs .*no-such-flag"),
     ],
 )
 def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, context: BuildContext) -> None:
@@ -124,9 +127,10 @@ def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message
         assert text.count(text.splitlines()[-1]) == 1
 
 
-def test_what_keeps_a_pool_busy_is_named(context: BuildContext) -> None:
+@pytest.mark.parametrize("text", ["ext4", "zfs"])
+def test_what_keeps_a_stack_busy_is_named(text: str, context: BuildContext) -> None:
     with pytest.raises(BuildError, match=rf"\b{os.getpid()} \(.*\) .*/held"):
-        with built("zfs", LoopDevice(SIZE), context) as stack:
+        with built(text, LoopDevice(SIZE), context) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()
     assert daemons() == []
@@ -245,73 +249,6 @@ def test_a_device_is_discarded_before_each_stack_and_keeps_its_label(
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
-
-
-def queue(loop: Path, name: str) -> str:
-    return Path("/sys/block", loop.name, "queue", name).read_text().strip()
-
-
-def test_scheduler_and_read_ahead_are_set_while_a_stack_stands(
-    loop_device: MakeLoop, locks: Path, context: BuildContext
-) -> None:
-    loop = loop_device(size=SIZE)
-    before = queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")
-    context.queue = Queue("kyber", 64 << 10)
-    with built("ext4 | loop(size='64M') | ext4", DiskDevice(loop.path, overwrite=False), context) as stack:
-        exercise(stack)
-        assert "[kyber]" in queue(loop.path, "scheduler")
-        assert queue(loop.path, "read_ahead_kb") == "64"
-        assert stack.device is not None
-        assert "[kyber]" not in queue(stack.device, "scheduler")
-        assert queue(stack.device, "read_ahead_kb") == "64"
-        upper = stack.device
-    assert (queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")) == before
-    assert queue(upper, "read_ahead_kb") != "64"
-
-
-def test_they_are_set_back_after_a_failure(loop_device: MakeLoop, locks: Path, context: BuildContext) -> None:
-    loop = loop_device(size=SIZE)
-    before = queue(loop.path, "scheduler")
-    context.queue = Queue("kyber")
-    broken = built("ext4(mkfs='--no-such-flag')", DiskDevice(loop.path, False), context)
-    with pytest.raises(BuildError, match=r"layer ext4: .*no-such-flag"), broken:
-        pytest.fail("it was built")
-    assert queue(loop.path, "scheduler") == before
-
-
-def test_a_session_sets_them_and_records_them(sessions: Sessions) -> None:
-    sessions.write("ext4")
-    options = "--fsstack-scheduler=kyber", "--fsstack-readahead=64K", "--fsstack-json=found.json"
-    process = sessions.start("--fsstack-rounds=1", *options)
-    (loop,) = [path.parents[1] for path in Path("/sys/block").glob("loop*/loop/backing_file") if mine(path, sessions)]
-    assert "[kyber]" in queue(loop, "scheduler")
-    assert queue(loop, "read_ahead_kb") == "64"
-    (sessions.directory / "wait").unlink()
-    assert process.wait(60) == 0
-    assert '"scheduler": "kyber"' in (sessions.directory / "found.json").read_text()
-
-
-def mine(backing_file: Path, sessions: Sessions) -> bool:
-    try:
-        return f"{sessions.directory}/" in backing_file.read_text()
-    except OSError:
-        return False
-
-
-def test_a_clean_up_sets_back_what_a_killed_session_set(loop_device: MakeLoop, sessions: Sessions) -> None:
-    loop = loop_device(size=SIZE)
-    before = queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")
-    sessions.write("ext4")
-    process = sessions.start(
-        "--fsstack-rounds=1", f"--fsstack-device={loop.path}", "--fsstack-scheduler=kyber", "--fsstack-readahead=64K"
-    )
-    process.kill()
-    process.wait()
-    assert sessions.nothing_is_left(), sessions.left
-    assert "[kyber]" in queue(loop.path, "scheduler")
-    done = sessions.run("--fsstack-cleanup")
-    assert f" /sys/block/{loop.path.name}/queue/scheduler " in done.stdout
-    assert (queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")) == before
 
 
 #: Governors of the test's own, on a machine that may have none.

@@ -238,16 +238,6 @@ def test_a_filesystem_without_encryption_does_not(context: BuildContext) -> None
     assert MARK in raw
 
 
-def test_compression_saves_space(context: BuildContext) -> None:
-    used = {}
-    for text in "btrfs", "btrfs(compress='zstd')":
-        with built(text, LoopDevice(SIZE), context) as stack:
-            (stack.path / "zeros").write_bytes(bytes(64 << 20))
-            stack.sync()
-            used[text] = stack.usage()
-    assert used["btrfs(compress='zstd')"] < used["btrfs"] / 2
-
-
 def test_loop_files_bypass_the_page_cache_where_they_can_and_have_no_name(
     context: BuildContext, loop_device: LoopDeviceFixture
 ) -> None:
@@ -290,26 +280,6 @@ def test_a_failing_mkfs_says_why_and_leaves_nothing(context: BuildContext) -> No
             pass
     assert isinstance(caught.value.__cause__, commands.CommandError)
     assert caught.value.__cause__.returncode == 1
-
-
-def test_a_failing_mount_takes_down_what_stood(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=r"layer ext4: `mount .*no-such-option"):
-        with built("ext4 | loop | ext4(mount='no-such-option')", LoopDevice(SIZE), context):
-            pass
-
-
-def test_a_daemon_that_ends_at_once_is_told_with_its_words(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=r"layer gocryptfs: `gocryptfs .*no-such-flag"):
-        with built("ext4 | gocryptfs(mount='-no-such-flag')", LoopDevice(SIZE), context):
-            pass
-
-
-def test_what_keeps_a_stack_busy_is_named(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=rf"\b{os.getpid()} \(.*\) .*/held"):
-        with built("ext4", LoopDevice(SIZE), context) as stack:
-            held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
-    held.close()
-    assert commands.wait_until(lambda: not _loops(context), 60)
 
 
 def _loops(context: BuildContext) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built
-from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -53,20 +51,3 @@ def test_a_stack_of_wrappers_stands_and_is_remounted(context: BuildContext, tmp_
     assert ["-init" in line for line in called] == [True, False, False]
     # The passphrase is read from a descriptor, as ever.
     assert all("-passfile /proc/self/fd/" in line for line in called)
-
-
-def test_a_session_compares_two_versions(tmp_path: Path) -> None:
-    fuse, mkfs = wrapper(tmp_path, "gocryptfs", "9.9"), wrapper(tmp_path, "mkfs.ext4", "1.99")
-    stacks = ["ext4 | gocryptfs", f"ext4(binary='{mkfs}') | gocryptfs(binary='{fuse}')"]
-    (tmp_path / "test_it.py").write_text(
-        f"import pytest\n\n@pytest.mark.fsstack(*{stacks!r})\ndef test_write(fsstack, timed):\n"
-        "    with timed(cold=False):\n        (fsstack.path / 'file').write_bytes(bytes(1 << 20))\n"
-    )
-    asked = ["-q", "-p", "no:cacheprovider", "--fsstack-size=256M", "--benchmark-disable", "--fsstack-json=run.json"]
-    done = run_pytest(*asked, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (chain,) = json.loads((tmp_path / "run.json").read_text())["chains"]
-    assert {name: stack["tools"] for name, stack in chain["stacks"].items()} == {
-        "ext4+gocryptfs": {},
-        "ext4-1.99+gocryptfs-9.9": {str(mkfs): "mkfs.ext4 1.99", str(fuse): "gocryptfs 9.9"},
-    }
