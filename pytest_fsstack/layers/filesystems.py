@@ -115,8 +115,9 @@ class Filesystem(ToolLayer, BlockLayer):
         if not self.checker:
             return None
         device, *further = context.remaining(below)
-        words = [word for part in further if self.checked_device for word in (self.checked_device, part.path)]
-        return CheckResult.of(*context.machine.ended(*self.checker, *words, device.path))
+        tool, *words = self.checker
+        logs = [word for part in further if self.checked_device for word in (self.checked_device, part.path)]
+        return CheckResult.of(*context.machine.ended(self.beside(Tool(tool)).command, *words, *logs, device.path))
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
         device, *further = context.remaining(below)

@@ -145,7 +145,7 @@ class Erofs(ImageLayer):
         return [self.program.command, "--quiet", *how, *shlex.split(self.mkfs), str(image), str(source)]
 
     def fsck(self, below: Directory, context: BuildContext) -> CheckResult | None:
-        return CheckResult.of(*context.machine.ended("fsck.erofs", str(self.image(below))))
+        return CheckResult.of(*context.machine.ended(self.beside(Tool("fsck.erofs")).command, str(self.image(below))))
 
 
 def fill(stack: Built, write: Callable[[Path], object]) -> None:

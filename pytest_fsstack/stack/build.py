@@ -326,8 +326,8 @@ class Built:
 
     @property
     def _spanning(self) -> int:
-        """Return the index of the layer that uses several devices."""
-        return next(index for index, layer in enumerate(self.stack.layers) if layer.gives is not Pool)
+        """Return the index of the layer that uses several devices. A pool of its own uses them for nothing."""
+        return next((index for index, layer in enumerate(self.stack.layers) if layer.gives is not Pool), 0)
 
     def _spanned(self, act: Callable[..., None]) -> None:
         index = self._spanning

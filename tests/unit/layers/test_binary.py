@@ -10,8 +10,9 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.preflight.explain import explained
-from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Stack
 from pytest_fsstack.stack.program import ToolLayer
+from tests.unit.layers.conftest import LayerMachine, only
 
 LAYERS = {layer.name: layer.tool.command for layer in BUILT_IN.values() if issubclass(layer, ToolLayer)}
 
@@ -45,6 +46,15 @@ def executable(path: Path) -> str:
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return str(path)
+
+
+def test_the_checker_is_the_one_beside_mkfs(
+    tmp_path: Path, machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    mkfs, checker = (executable(tmp_path / "both" / name) for name in ("mkfs.ext4", "e2fsck"))
+    for binary, command in (mkfs, checker), (executable(tmp_path / "alone" / "mkfs.ext4"), "e2fsck"):
+        only(f"ext4(binary='{binary}')").fsck(device, context)
+        assert machine.commands[-1] == f"{command} -f -n /dev/fake"
 
 
 def test_the_daemon_of_ntfs_3g_is_the_one_beside_mkntfs(tmp_path: Path) -> None:

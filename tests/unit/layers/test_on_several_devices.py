@@ -13,7 +13,7 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.preflight.recording import RecordingJournal
-from pytest_fsstack.stack.build import build
+from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
 from pytest_fsstack.volumes import caches, md
 from tests.unit.layers.conftest import SECTORS, LayerMachine, first, only
@@ -185,6 +185,13 @@ def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -
     with pytest.raises(OptionError) as caught:
         layer.check_loss()
     assert caught.value.option == option
+
+
+def test_a_pool_without_a_layer_cannot_lose_a_device(machine: LayerMachine, context: BuildContext) -> None:
+    machine.sizes |= {Path(loop): SECTORS for loop in ("LOOP", "LOOP2")}
+    with build(Stack.parse("pool(2)", BUILT_IN), LoopDevice(SECTORS * 512), context) as built:
+        with pytest.raises(BuildError, match=r"`pool\(2\)` .*\bpool\b"):
+            built.take_away()
 
 
 def test_a_device_is_given_back_through_the_guard(machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
