@@ -14,20 +14,23 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.passthrough import PlainDirectory
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import outside, words
-from pytest_fsstack.stack.model import Directory, Layer, OptionError, Stack, option
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import BuildContext, Layer, OptionError, Stack, option
 from pytest_fsstack.stack.spec import SpecError
 
 
 @dataclass(frozen=True)
-class Undeclared(Layer):
+class Undeclared(PlainDirectory):
     """A layer of somebody else, who declares nothing."""
 
     name: ClassVar = "undeclared"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
-    text: str = option("", "words")
+    text: str | None = option(None, "words")
 
 
 LAYERS: dict[str, type[Layer]] = {**BUILT_IN, "undeclared": Undeclared}
@@ -190,6 +193,50 @@ ALLOWED = [
 @pytest.mark.parametrize("text", ALLOWED)
 def test_declared_words_are_allowed_where_files_have_the_same_names(text: str) -> None:
     Stack.parse(text, LAYERS)
+
+
+#: A path that is outside of any stack.
+ELSEWHERE = "/etc/hostname-of-nobody"
+
+TEXTS = [
+    (layer.name, name)
+    for layer in BUILT_IN.values()
+    for name, field in layer.options().items()
+    if isinstance(field.default, str) and not field.metadata["choices"]
+    # It may name a file elsewhere, which is run: see test_program.py.
+    if name != "binary"
+]
+
+
+@pytest.mark.parametrize(("layer", "name"), TEXTS, ids=lambda word: str(word))
+def test_each_text_option_of_each_layer(layer: str, name: str) -> None:
+    more = ", kind='thin'" if name == "virtual_size" else ""
+    with pytest.raises(SpecError, match=f"{layer}: {name}: .*{ELSEWHERE}"):
+        Stack.parse(f"{layer}({name}='y={ELSEWHERE}'{more})", BUILT_IN)
+
+
+@pytest.mark.parametrize("word", [r"\0", r"-L a\0b", r"\ud800", r"a=\udfff,b"])
+def test_what_no_command_can_be_given_is_refused(word: str) -> None:
+    with pytest.raises(SpecError, match=r"ext4: mkfs: .*\bbyte\b"):
+        Stack.parse(f"ext4(mkfs='{word}')", BUILT_IN)
+
+
+def test_a_word_of_hundreds_of_parts_is_refused_and_not_looked_through_for_minutes() -> None:
+    with pytest.raises(SpecError, match=r"ext4: mkfs: .*\b5000\b"):
+        Stack.parse(f"ext4(mkfs='--new {'a=b,' * 300}')", BUILT_IN)
+
+
+def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_made(tmp_path: Path, here: Path) -> None:
+    (tmp_path / "device").mkdir()
+    stack = Stack.parse("undeclared(text='--log later')", LAYERS)
+    (here / "later").touch()
+    context = BuildContext(tmp_path, Journal(tmp_path / "journal", RealMachine()))
+    with (
+        pytest.raises(BuildError, match=r"undeclared: text: .*\blater\b"),
+        build(stack, DirectoryDevice(tmp_path / "device"), context),
+    ):
+        pytest.fail("it was built")
+    assert list((tmp_path / "device").iterdir()) == []
 
 
 def test_each_declaration_is_one_of_an_option() -> None:
