@@ -1,8 +1,10 @@
-"""Whatever a layer raises, the layers below are taken down, and the cause is reported first."""
+"""A stack that is taken down: in the middle of a test, to be altered, checked and opened again, and at its end."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 import signal
 import time
@@ -15,12 +17,292 @@ import pytest
 
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import signals
+from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, Built, build
-from pytest_fsstack.stack.model import BuildContext, Directory, Layer, Place, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, Place, Stack
 
 SAID: list[str] = []
+
+
+@dataclass(frozen=True)
+class Lower(Layer):
+    """Keeps one file, without which it does not open."""
+
+    name: ClassVar = "lower"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    def create(self, below: Place, context: BuildContext) -> None:
+        (below.path / "kept").write_text("as made")
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
+        (below.path / "kept").read_text()
+        SAID.append(f"open {self.name}")
+        yield Directory(below.path)
+        SAID.append(f"close {self.name}")
+
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
+        SAID.append(f"check {self.name}")
+        text = (below.path / "kept").read_text()
+        if text == "no checker":
+            raise CommandError(["checker"], None, "", "not installed")
+        return CheckResult(text == "as made", text)
+
+
+@dataclass(frozen=True)
+class Upper(Lower):
+    name: ClassVar = "upper"
+
+    def create(self, below: Place, context: BuildContext) -> None:
+        pass
+
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
+        return None
+
+    def scrub(self, place: Place, below: Place, context: BuildContext) -> CheckResult | None:
+        return CheckResult(True, (place.path / "kept").read_text())
+
+
+@dataclass(frozen=True)
+class Refusing(Upper):
+    """Does not open beside a file."""
+
+    name: ClassVar = "refusing"
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
+        if (below.path / "refused").exists():
+            raise OSError("refused")
+        yield Directory(below.path)
+
+
+@dataclass(frozen=True)
+class Forgetful(Upper):
+    name: ClassVar = "forgetful"
+    volatile: ClassVar = True
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> BuildContext:
+    SAID.clear()
+    (tmp_path / "device").mkdir()
+    return BuildContext(tmp_path, Journal(tmp_path / "journal", RealMachine()))
+
+
+@contextlib.contextmanager
+def standing(context: BuildContext, spec: str) -> Iterator[Built]:
+    known = {layer.name: layer for layer in (Lower, Upper, Refusing, Forgetful)}
+    with build(Stack.parse(spec, known), DirectoryDevice(context.directory / "device"), context) as built:
+        SAID.clear()
+        yield built
+
+
+def test_all_is_taken_down_and_opened_again_with_what_was_written_meanwhile(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        with built.taken_down() as place:
+            assert SAID == ["close upper", "close lower"]
+            (place.path / "kept").write_text("altered")
+        assert SAID[2:] == ["open lower", "open upper"]
+        assert (built.path / "kept").read_text() == "altered"
+
+
+def test_a_layer_is_taken_down_with_those_above_it(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built, built.taken_down("upper"):
+        assert SAID == ["close upper"]
+
+
+def test_a_layer_that_refuses_leaves_what_is_below_it_and_can_be_opened_later(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        with pytest.raises(BuildError, match="lower: No such file"), built.taken_down() as place:
+            (place.path / "kept").unlink()
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*\bupper\b"):
+            built.taken_down("upper").__enter__()
+        with built.taken_down() as place:
+            (place.path / "kept").write_text("again")
+        assert SAID[-2:] == ["open lower", "open upper"]
+
+
+def test_a_stack_that_refused_is_torn_down(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        with pytest.raises(BuildError), built.taken_down() as place:
+            (place.path / "kept").unlink()
+        SAID.clear()
+    assert SAID == []
+
+
+def test_an_unknown_layer_is_named_before_anything_is_taken_down(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*'uper'.*\blower, upper$"):
+            built.taken_down("uper").__enter__()
+        assert not SAID
+
+
+def test_what_keeps_nothing_is_not_taken_down(context: BuildContext) -> None:
+    with standing(context, "lower | forgetful") as built:
+        for taken in built.taken_down().__enter__, built.fsck:
+            with pytest.raises(BuildError, match=r"`lower \| forgetful` .*\bforgetful\b"):
+                taken()
+        assert not SAID
+
+
+def test_each_layer_with_a_checker_is_checked_before_it_is_opened(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        assert built.fsck() == {"lower": CheckResult(True, "as made")}
+        assert SAID == ["close upper", "close lower", "check lower", "open lower", "open upper"]
+        (built.bottom.path / "kept").write_text("altered")
+        assert built.fsck() == {"lower": CheckResult(False, "altered")}
+
+
+def test_of_two_layers_with_one_name_neither_result_is_lost(context: BuildContext) -> None:
+    with standing(context, "lower | upper | lower | upper") as built:
+        assert list(built.fsck()) == ["lower", "3-lower"]
+        assert list(built.scrub()) == ["upper", "4-upper"]
+
+
+def test_a_checker_that_cannot_check_is_an_error(context: BuildContext) -> None:
+    with standing(context, "lower") as built:
+        (built.bottom.path / "kept").write_text("no checker")
+        with pytest.raises(BuildError, match=r"`lower` .*lower: `checker` "):
+            built.fsck()
+
+
+def test_a_signal_that_came_meanwhile_ends_the_test_once_all_stands_again(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built, signals.caught(lambda number: KeyboardInterrupt(number.name)):
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"), built.taken_down():
+            signal.raise_signal(signal.SIGTERM)
+        assert built.is_open
+        for act in built.fsck, built.remount:
+            with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+                act()
+            assert built.is_open
+
+
+def test_what_was_checked_before_a_layer_refused_is_told(context: BuildContext) -> None:
+    with standing(context, "lower | refusing") as built:
+        (built.bottom.path / "refused").touch()
+        with pytest.raises(BuildError, match="refusing: refused") as caught:
+            built.fsck()
+        assert caught.value.checked == {"lower": CheckResult(True, "as made")}
+        assert not built.is_open
+        (built.bottom.path / "refused").unlink()
+        with built.taken_down():
+            pass
+        assert built.is_open
+
+
+def test_the_place_below_a_layer_that_is_not_open_is_not_the_stack(context: BuildContext) -> None:
+    with standing(context, "lower | refusing") as built:
+        (built.bottom.path / "refused").touch()
+        with pytest.raises(BuildError, match="refusing: refused"):
+            built.remount()
+        for act in lambda: built.path, built.check, built.complete:
+            with pytest.raises(BuildError, match=r"`lower \| refusing` .*refus"):
+                act()
+        assert built.below == built.bottom.path
+        (built.bottom.path / "refused").unlink()
+        assert built.complete()
+        assert built.path.is_dir()
+        assert not built.complete()
+
+
+@pytest.mark.parametrize(
+    ("number", "damaged"), [(errno.ENOTCONN, True), (errno.ECONNABORTED, True), (errno.ENOSYS, False)]
+)
+def test_a_stack_without_its_server_is_remounted(
+    number: int, damaged: bool, context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statvfs(path: Path) -> None:
+        raise OSError(number, "")
+
+    with standing(context, "lower | upper") as built:
+        assert not built.complete()
+        monkeypatch.setattr(os, "statvfs", statvfs)
+        assert built.complete() == damaged
+        assert ("open upper" in SAID) == damaged
+
+
+def test_a_stack_that_somebody_has_unmounted_is_remounted(
+    context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with standing(context, "lower | upper") as built:
+        monkeypatch.setattr(built, "mounts", lambda: ["ext4"])
+        assert built.complete()
+        assert not built.complete()
+        monkeypatch.setattr(built, "mounts", list)
+        close = built._close
+
+        def complain(down_to: int = 0) -> None:
+            close(down_to)
+            monkeypatch.setattr(built, "_close", close)
+            raise BuildError("it is not mounted any more")
+
+        monkeypatch.setattr(built, "_close", complain)
+        assert built.complete()
+        assert built.is_open
+
+
+def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        assert built.scrub() == {"upper": CheckResult(True, "as made")}
+        assert SAID == []
+
+
+def test_a_scrub_that_cannot_be_made_is_an_error(context: BuildContext) -> None:
+    with standing(context, "lower | upper") as built:
+        (built.path / "kept").unlink()
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*upper: No such file"):
+            built.scrub()
+
+
+def test_the_space_in_a_directory_can_be_counted_while_a_daemon_removes_files(
+    context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = os.walk
+    with standing(context, "lower") as built:
+        before = built.usage()
+        (built.path / "file").write_bytes(os.urandom(1 << 16))
+        (built.path / "link").hardlink_to(built.path / "file")
+        (built.path / "gone").touch()
+
+        def walked(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+            for listing in walk(top):
+                (built.path / "gone").unlink(missing_ok=True)
+                yield listing
+
+        monkeypatch.setattr(os, "walk", walked)
+        assert 1 << 16 <= built.usage() - before < 1 << 17
+
+
+def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(16))
+    said = []
+    block = Block(
+        tmp_path / "disk",
+        lambda: said.append("check"),
+        RealMachine(),
+        written=lambda: said.append("written"),
+        verify=lambda: said.append("verify"),
+    )
+    block.write([(2, b"ab"), (9, b"c"), (3, b"d")])
+    assert (tmp_path / "disk").read_bytes() == b"\0\0ad\0\0\0\0\0c" + bytes(6)
+    assert said == ["check", "verify", "written"]
+
+
+def test_a_device_that_may_not_be_written_to_is_not(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(16))
+
+    def refuse() -> None:
+        raise OSError(16, os.strerror(16))
+
+    with pytest.raises(OSError, match="busy"):
+        Block(tmp_path / "disk", refuse, RealMachine()).write([(0, b"x")])
+    assert (tmp_path / "disk").read_bytes() == bytes(16)
+
+
+# -- at its end --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,14 +337,7 @@ def _act(what: str) -> None:
         raise {"value": ValueError, "system": OSError, "exit": KeyboardInterrupt}[what](f"{what} error")
 
 
-@pytest.fixture
-def context(tmp_path: Path) -> BuildContext:
-    SAID.clear()
-    (tmp_path / "device").mkdir()
-    return BuildContext(tmp_path, Journal(tmp_path / "journal", RealMachine()))
-
-
-def built(context: BuildContext, *layers: Noted) -> contextlib.AbstractContextManager[object]:
+def of_layers(context: BuildContext, *layers: Noted) -> contextlib.AbstractContextManager[object]:
     return build(Stack(layers), DirectoryDevice(context.directory / "device"), context)
 
 
@@ -70,7 +345,7 @@ def built(context: BuildContext, *layers: Noted) -> contextlib.AbstractContextMa
 def test_the_layers_below_are_closed_whatever_one_raises(context: BuildContext, closing: str) -> None:
     with (
         pytest.raises(KeyboardInterrupt if closing == "exit" else BuildError, match=f"{closing} error"),
-        built(context, Noted("low"), Noted("high", closing=closing)),
+        of_layers(context, Noted("low"), Noted("high", closing=closing)),
     ):
         pass
     assert SAID == ["opened low", "opened high", "closed high", "closed low"]
@@ -80,14 +355,14 @@ def test_the_layers_below_are_closed_whatever_one_raises(context: BuildContext, 
 def test_of_two_layers_that_fail_the_upper_one_is_the_cause(context: BuildContext) -> None:
     with (
         pytest.raises(BuildError, match=r"noted: ValueError\('value error'\)$"),
-        built(context, Noted("low", closing="system"), Noted("high", closing="value")),
+        of_layers(context, Noted("low", closing="system"), Noted("high", closing="value")),
     ):
         pass
 
 
 def test_an_error_of_building_comes_before_what_follows_from_it(context: BuildContext) -> None:
     layers = Noted("low", closing="value"), Noted("high", opening="system")
-    with pytest.raises(BuildError, match=r"(?s)system error.*value error"), built(context, *layers):
+    with pytest.raises(BuildError, match=r"(?s)system error.*value error"), of_layers(context, *layers):
         pytest.fail("it stands")
 
 
@@ -103,7 +378,7 @@ def test_a_layer_that_hangs_is_ended(context: BuildContext, when: str, tmp_path:
     context = BuildContext(context.directory, Journal(tmp_path / "journal", Hasty()))
     with (
         pytest.raises(BuildError, match=rf"noted: {when} .*\b0\.3 s\b.*--fsstack-timeout"),
-        built(context, Noted("low"), hangs),
+        of_layers(context, Noted("low"), hangs),
     ):
         pass
     assert SAID[-1] == "closed low"
@@ -118,7 +393,11 @@ def test_a_signal_waits_for_the_layer_that_is_being_built(context: BuildContext)
         def create(self, below: Place, context: BuildContext) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-    with signals.caught(lambda number: Ended()), pytest.raises(Ended), built(context, Signalled("low"), Noted("high")):
+    with (
+        signals.caught(lambda number: Ended()),
+        pytest.raises(Ended),
+        of_layers(context, Signalled("low"), Noted("high")),
+    ):
         pytest.fail("it stands")
     assert SAID == ["opened low", "closed low"]
 
@@ -138,9 +417,9 @@ def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
 
     with (
         pytest.raises(BuildError) as caught,
-        build(Stack((Busy(),)), DirectoryDevice(context.directory / "device"), context) as it,
+        build(Stack((Busy(),)), DirectoryDevice(context.directory / "device"), context) as built,
     ):
-        with (it.path / "db.sqlite").open("w"):
-            act(it)
+        with (built.path / "db.sqlite").open("w"):
+            act(built)
     assert re.match(rf"{re.escape(call)} .*\bbusy\b.*\bdb\.sqlite\b", str(caught.value))
     assert ("timed(cold=False)" in str(caught.value)) == is_optional
