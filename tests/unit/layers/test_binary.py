@@ -1,20 +1,24 @@
-"""The commands of a layer with another executable: the same ones, but for their first word."""
+"""`binary`: what it may name, what is needed then, what it is called in ids, and the commands with it."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.needs import Program
+from pytest_fsstack.machine.needs import Missing, Program
 from pytest_fsstack.preflight.explain import explained
+from pytest_fsstack.stack import spec
 from pytest_fsstack.stack.model import Block, BuildContext, Stack
 from pytest_fsstack.stack.program import ToolLayer
 from tests.unit.layers.conftest import LayerMachine, only
 
-LAYERS = {layer.name: layer.tool.command for layer in BUILT_IN.values() if issubclass(layer, ToolLayer)}
+TOOLS = {layer.name: layer.tool.command for layer in BUILT_IN.values() if issubclass(layer, ToolLayer)}
 
 
 def commands_of(name: str, options: str) -> list[str]:
@@ -27,9 +31,9 @@ def commands_of(name: str, options: str) -> list[str]:
     return [line for line in explanation.lines if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", TOOLS)
 def test_only_the_executable_differs(name: str) -> None:
-    tool = LAYERS[name]
+    tool = TOOLS[name]
     binary = f"/opt/of-nobody/{tool}-2.4"
     usual, other = commands_of(name, ""), commands_of(name, f"(binary='{binary}')")
     said = [line for line in other if binary in line]
@@ -69,3 +73,75 @@ def test_the_daemon_of_ntfs_3g_is_the_one_beside_mkntfs(tmp_path: Path) -> None:
     assert programs(alone) == [alone]
     assert any(line.startswith(f"{daemon} -o") for line in commands_of("ntfs3g", f"(binary='{maker}')"))
     assert any(line.startswith("ntfs-3g -o") for line in commands_of("ntfs3g", f"(binary='{alone}')"))
+
+
+def needed(text: str) -> list[Program]:
+    return [need for need in Stack.parse(text, BUILT_IN).needs() if isinstance(need, Program)]
+
+
+parts = st.text(st.characters(exclude_characters="/\0", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=8)
+suffixes = st.text(st.characters(exclude_characters="/\0", categories=("L", "N", "P", "S")), max_size=6)
+# Spaces other than ASCII's are not printable.
+printable = st.lists(parts.filter(str.isprintable), max_size=4)
+
+
+@given(st.sampled_from(sorted(TOOLS)), st.none() | printable, suffixes)
+def test_a_stack_with_a_binary_survives_its_own_text(name: str, directories: list[str] | None, suffix: str) -> None:
+    start = "" if directories is None else "/".join(["", *directories, ""])
+    binary = f"{start}{TOOLS[name]}{suffix}"
+    stack = Stack.parse(f"{name}(binary={binary!r})", BUILT_IN)
+    assert Stack.parse(str(stack), BUILT_IN) == stack
+    assert stack.layers[0].given_options == {"binary": binary}
+    assert spec.NAME.fullmatch(stack.id)
+    assert stack.id != name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ext4 | gocryptfs(binary='/opt/gocryptfs-2.4/gocryptfs')", "ext4+gocryptfs-2.4"),
+        ("gocryptfs(xchacha=True, binary='/opt/gocryptfs_v2.4/bin/gocryptfs')", "gocryptfs-v2.4-xchacha"),
+        ("gocryptfs(binary='gocryptfs-2.4')", "gocryptfs-2.4"),
+        ("gocryptfs(binary='/srv/2.4/gocryptfs')", "gocryptfs-2.4"),
+        ("ext4(binary='/opt/e2fsprogs-1.46/sbin/mkfs.ext4')", "ext4-e2fsprogs-1.46"),
+        ("luks(binary='/home/me/build/cryptsetup') | ext4", "luks-build+ext4"),
+        ("encfs(binary='/usr/bin/encfs')", "encfs-usr"),
+        ("encfs(binary='encfs')", "encfs-binary"),
+        ("new = encfs(binary='/opt/encfs-2/encfs')", "new"),
+    ],
+)
+def test_the_id_has_what_the_path_tells(text: str, expected: str) -> None:
+    assert Stack.parse(text, BUILT_IN).id == expected
+
+
+def test_it_is_a_path_and_no_command_line() -> None:
+    commands = [need.command for need in needed("luks(binary='/opt/cryptsetup -q')")]
+    assert commands == ["/opt/cryptsetup -q"]
+
+
+def test_what_is_missing_is_told_by_its_path_and_no_package_helps(tmp_path: Path) -> None:
+    (tmp_path / "mkfs.ext4").mkdir()
+    (tmp_path / "mkfs.ext4-plain").touch()
+    expected = {
+        "mkfs.ext4": "directory",
+        "mkfs.ext4-plain": "executable",
+        "mkfs.ext4-gone": "exist",
+    }
+    for name, why in expected.items():
+        (need,) = needed(f"ext4(binary='{tmp_path / name}')")
+        lack = need.missing()
+        assert lack is not None
+        assert re.search(rf"{tmp_path / name}\b.*{why}", lack.what)
+        assert "`binary`" in lack.remedy
+        assert (lack.kind, lack.package) == (Missing.OTHER, "")
+    lack = Program("gocryptfs-of-nobody", "gocryptfs").missing()
+    assert lack is not None
+    assert re.search(r"gocryptfs-of-nobody\b.*\bPATH\b", lack.what)
+
+
+def test_the_machine_s_own_tool_is_not_needed_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    executable(tmp_path / "securefs-3")
+    needs = Stack.parse("securefs(binary='securefs-3')", BUILT_IN).needs()
+    assert BUILT_IN["securefs"].tool not in needs  # type: ignore[attr-defined]
+    assert [need.missing() for need in needs if isinstance(need, Program)] == [None]

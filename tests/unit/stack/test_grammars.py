@@ -203,7 +203,7 @@ TEXTS = [
     for layer in BUILT_IN.values()
     for name, field in layer.options().items()
     if isinstance(field.default, str) and not field.metadata["choices"]
-    # It may name a file elsewhere, which is run: see test_program.py.
+    # It may name a file elsewhere, which is run: see layers/test_binary.py.
     if name != "binary"
 ]
 
