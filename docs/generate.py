@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from signal import SIGINT
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -35,7 +36,18 @@ from pytest_fsstack.judging.results import (
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Verdict
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.needs import Crate, DeviceMapper, DeviceNode, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.layers.kernel_encryption import FileEncryption
+from pytest_fsstack.machine.needs import (
+    Crate,
+    DeviceMapper,
+    DeviceNode,
+    KernelCipher,
+    KernelFilesystem,
+    Need,
+    Root,
+    Tool,
+    not_in_kernel,
+)
 from pytest_fsstack.plugin import bisecting
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Layer, Stack
@@ -46,7 +58,7 @@ HEAD = """\
 This page lists the layers, their options and their needs. It is generated from the code by `docs/generate.py`.
 
 A stack names its layers from the bottom up, with options as keywords: `luks(key_size=256) | ext4(mount='noatime')`.
-`name = stack` gives it a name of your own. `mkfs`, `mount`, `format`, `open` and `init` go to the tool verbatim.
+`name = stack` gives it a name of your own. Options such as `mkfs`, `mount`, `open` and `init` go to the tool verbatim.
 No filesystem discards blocks or initialises itself in the background unless these options ask for it. A layer that this
 machine cannot build is skipped with the reason. `pytest --fsstack-doctor=all` shows the reasons for all layers.
 
@@ -62,7 +74,9 @@ def page() -> str:
         f"{', '.join(f'`{option}`' for option in layer.options())} |\n"
         for layer in BUILT_IN.values()
     ]
-    return "\n".join(["".join([HEAD, *rows]), *(section(layer) for layer in BUILT_IN.values())])
+    # The page is the same on every machine, but zfs chooses its driver by the kernel.
+    with mock.patch.object(KernelFilesystem, "missing", lambda kernel: not_in_kernel(kernel.name)):
+        return "\n".join(["".join([HEAD, *rows]), *(section(layer) for layer in BUILT_IN.values())])
 
 
 def places_taken(layer: type[Layer]) -> str:
@@ -108,11 +122,11 @@ def need(need: Need) -> str:
         return f"`{need.name}` (`cargo install {need.name}`)"
     if isinstance(need, Tool):
         return f"`{need.command}` (Debian: {need.package})"
-    if isinstance(need, KernelFilesystem):
+    if isinstance(need, KernelFilesystem | KernelCipher):
         return f"{need.name} in the kernel"
     if isinstance(need, DeviceMapper):
         return f"dm-{need.target} in the kernel"
-    if isinstance(need, DeviceNode):
+    if isinstance(need, DeviceNode | FileEncryption):
         return f"{need.feature} in the kernel"
     return "root" if isinstance(need, Root) else ""
 

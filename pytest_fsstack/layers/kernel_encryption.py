@@ -187,15 +187,17 @@ _FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mo
 
 
 @dataclass(frozen=True)
-class _FileEncryption:
+class FileEncryption:
     """A requirement: a filesystem of the running kernel that can encrypt files."""
+
+    feature: ClassVar = "encryption in ext4 or f2fs"
 
     def missing(self) -> MissingRequirement | None:
         for kind in "ext4", "f2fs":
             feature = Path("/sys/fs", kind, "features/encryption")
             if feature.exists() or (load_module(kind) and feature.exists()):
                 return None
-        return not_in_kernel("encryption in ext4 or f2fs")
+        return not_in_kernel(self.feature)
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class Fscrypt(DirectoryLayer):
 
     def needs(self) -> list[Need]:
         ciphers = [_MODES[name].cipher for name in (self.contents, self._names)]
-        return [Root("encrypting a directory"), _FileEncryption(), *ciphers, XFS_IO]
+        return [Root("encrypting a directory"), FileEncryption(), *ciphers, XFS_IO]
 
     def check_options(self) -> None:
         possible = _MODES[self.contents].names
