@@ -309,10 +309,7 @@ class Governor:
         reason = self.why_not_offered()
         return MissingRequirement(Missing.OTHER, reason, "name one of these") if reason else None
 
-    @contextlib.contextmanager
-    def applied(self, journal: Journal) -> Iterator[None]:
+    def applied(self, journal: Journal) -> contextlib.AbstractContextManager[None]:
         """Set it for all CPUs, and restore each CPU's own afterwards. Raises OSError."""
-        with contextlib.ExitStack() as undo:
-            for path in _governors(self.machine):
-                undo.enter_context(written(path, self.name, journal))
-            yield
+        setting = Setting("cpu/scaling_governor", self.name)
+        return Tuning((setting,), Queue(), journal).bottom(topmost=False)
