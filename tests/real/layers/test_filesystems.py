@@ -296,14 +296,6 @@ def test_a_governor_that_the_kernel_does_not_offer_is_told_with_those_that_it_do
     assert re.search(r"ERROR: --fsstack-governor: .*'turbo'.*\bcpu0\b.*\bperformance, powersave\b", done.stderr)
 
 
-def test_on_a_machine_without_governors_one_is_refused_before_anything_runs(governor: Path, sessions: Sessions) -> None:
-    governor.unlink()
-    sessions.write("ext4")
-    done = sessions.run("--fsstack-rounds=1", "--fsstack-governor=performance", "-rs")
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert re.search("ERROR: .*--fsstack-governor", done.stderr)
-
-
 @pytest.mark.parametrize(
     ("arguments", "pattern"),
     [
