@@ -26,6 +26,7 @@ class ImageLayer(ToolLayer, DirectoryLayer):
     limits: ClassVar = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "the format has no checksums of files")
 
     source: str = option("", "the directory that the image is made of. The default is an empty one")
+    compress: str | None = option(None, "compression, whose methods depend on the format")
     mkfs: str = option("", "further options of the tool, verbatim")
     mount: str = option("", "further mount options, verbatim")
 
