@@ -9,9 +9,16 @@ from typing import NamedTuple
 
 from pytest_fsstack import units
 from pytest_fsstack.judging.describe import describe_shortly
-from pytest_fsstack.judging.results import ChainResults, Judgement, Results, Unjudged
+from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.model import View, budget_in_words, note_in_words, places, within_kernels
+from pytest_fsstack.report.model import (
+    View,
+    budget_in_words,
+    note_in_words,
+    outcome_in_words,
+    places,
+    within_kernels,
+)
 from pytest_fsstack.report.overall import geometric_mean
 from pytest_fsstack.units import OverheadUnit, first_names
 
@@ -290,8 +297,7 @@ def limits(results: Results, *, sanity: bool = False) -> str:
         for step, stack, judgements in chain.all_judgements():
             for judgement in judgements:
                 if judgement.budget.sanity == sanity:
-                    expected = judgement.outcome != "pass" and chain.expected(step, stack)
-                    outcome = "expected to be broken" if expected else _outcome(judgement)
+                    outcome = outcome_in_words(results, chain, step, stack, judgement)
                     found.setdefault(outcome, []).append((chain.stacks[stack].name, step))
     total, name = sum(map(len, found.values())), "sanity limit" if sanity else "limit"
     where = {outcome: f" ({_on_stacks(found[outcome])})" for outcome in _NAMED & found.keys()}
@@ -316,12 +322,6 @@ def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
     return f"{'; '.join(texts[:3])}{more}"
 
 
-def _outcome(judgement: Judgement) -> str:
-    if judgement.final is None:
-        return "not judged"
-    return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
-
-
 # -- what needs attention ----------------------------------------------------------------------------------------------
 
 
@@ -334,11 +334,14 @@ def problems(results: Results) -> list[Problem]:
             where = f"{_title(chain, results)}: " if several else ""
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
-    faulty = {
-        note_in_words(chain, *place) for chain in results.chains for place in places(chain) if chain.incomplete(*place)
+    begun = {
+        note_in_words(chain, *place)
+        for chain in results.chains
+        for place in places(chain)
+        if chain.of(*place) or chain.incomplete(*place)
     }
     for number, note in enumerate(notes, 1):
-        items.append(Problem("incomplete" if note in faulty else "not measured", f"[{number}]", note))
+        items.append(Problem("incomplete" if note in begun else "not measured", f"[{number}]", note))
     return list(_shortened(dict.fromkeys([*items, *_slow_encryption(results)])))
 
 
@@ -380,18 +383,22 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def _failed(results: Results) -> Iterator[Problem]:
+    """Yield the broken budgets, and the tests that failed for another reason."""
     reported = set()
     for chain in results.chains:
         for step, stack in places(chain):
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
-            if test and (worst == "fail" or (worst == "inconclusive" and not chain.note(step, stack))):
+            # A test that ended before its last round has an error of its own. So has one that measured nothing.
+            ended = chain.note(step, stack) or not chain.of(step, stack)
+            if test and worst in ("fail", "inconclusive") and not ended:
                 # What is undecided has its own line, also if --fsstack-strict fails the test.
                 reported.add(test.id)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
                 reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
-                yield Problem("failed", f"{step} on {stack}{where}", reason, _remedy(chain, step, stack))
+                remedy = "" if ended else _remedy(chain, step, stack)
+                yield Problem("failed", f"{step} on {stack}{where}", reason, remedy)
     for test in results.tests.values():
         if test.outcome == "failed" and test.id not in reported:
             yield Problem("failed", test.id, test.text, "The output of pytest says where.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
-from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.model import is_expected, visible
 from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity
@@ -31,7 +31,8 @@ def lava(results: Results) -> str:
     """Return a signal of LAVA for each main series, and for each test or step without a figure.
 
     The signals are those of `lava-test-case` (https://docs.lavasoftware.org/lava/writing-tests.html). Measurements
-    without a budget pass. Undecided ones are unknown. All measurements of a failed test fail.
+    without a budget pass, and so do those that were expected to break one. Undecided ones are unknown. All measurements
+    of a failed test fail.
     """
     lines = []
     entries = main_series(results)
@@ -39,7 +40,7 @@ def lava(results: Results) -> str:
     for entry in entries:
         more, unit = (0.0, entry.unit) if entry.kind == "figure" else (1.0, "ratio")
         name = _id(entry.name + suffix(entry, labels))
-        result = "fail" if _failed(results, entry) else _RESULTS[entry.outcome]
+        result = _result(results, entry)
         units = f" UNITS={re.sub(r'[^!-=?-~]+', '_', unit)}" if unit else ""
         # Without an exponent: LAVA accepts one, but some readers of its results do not.
         lines.append(f"{name} RESULT={result} MEASUREMENT={entry.value + more:.9f}{units}")
@@ -87,13 +88,21 @@ def _places(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for step in chain.steps for stack in chain.stacks if stack not in chain.controls]
 
 
-def _failed(results: Results, entry: Series) -> bool:
-    stack = f"{entry.stack}:{entry.labels['kernel']}" if "kernel" in entry.labels else entry.stack
-    chains = [chain for chain in results.chains if test_of(chain) == entry.test]
-    tests = [
-        results.test(chain, entry.step, name) for chain in chains for name in {stack, entry.stack} & chain.stacks.keys()
+def _result(results: Results, entry: Series) -> str:
+    """Return LAVA's result of a measurement, which also depends on the test on that device and kernel."""
+    names = {entry.stack, f"{entry.stack}:{entry.labels.get('kernel')}"}
+    places = [
+        (chain, entry.step, stack)
+        for chain in results.chains
+        if (test_of(chain), chain.device) == (entry.test, entry.labels["device"])
+        for stack in names & chain.stacks.keys()
     ]
-    return any(test is not None and test.outcome == "failed" for test in tests)
+    tests = [results.test(*place) for place in places]
+    if any(test is not None and test.outcome == "failed" for test in tests):
+        return "fail"
+    if entry.outcome == "fail" and any(is_expected(results, *place) for place in places):
+        return "pass"
+    return _RESULTS[entry.outcome]
 
 
 def _unmeasured(results: Results) -> dict[str, list[Case]]:
@@ -124,7 +133,7 @@ def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
     """Return the case of a step on a stack. Its outcome is that of the test, or else that of the budgets."""
     name, lines = f"{step} on {stack}", tuple(_lines(chain, step, stack))
     worst = chain.worst(step, stack)
-    if chain.incomplete(step, stack) or (worst == "fail" and not chain.expected(step, stack)):
+    if (chain.incomplete(step, stack) or worst == "fail") and not is_expected(results, chain, step, stack):
         return Case(name, "fail", "", lines)
     if test := results.test(chain, step, stack):
         return _of_test(test, name, lines)

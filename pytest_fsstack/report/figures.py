@@ -91,8 +91,9 @@ def overview(results: Results, chain: ChainResults) -> str:
             tip = f"{name}: {text} {OverheadUnit(True).interval(cost.overall.low, cost.overall.high)}"
             intervals.append(Interval(name, colours[name], facet, overhead, low, high, text, tip))
         for stack, reason in group.missing.items():
-            name = chain.stacks[stack].name
-            intervals.append(Interval(name, colours[name], facet, text="not measured", tip=f"{name}: {reason}"))
+            name, begun = chain.stacks[stack].name, any(chain.of(step, stack) for step in chain.steps)
+            text = "incomplete" if begun else "not measured"
+            intervals.append(Interval(name, colours[name], facet, text=text, tip=f"{name}: {reason}"))
     if not any(row.ratio for row in intervals):
         return ""
     return draw.intervals(f"Cost over all steps, over {reference(chain)}", intervals, _WIDE, _NAMES)
@@ -160,7 +161,7 @@ def interval_rows(results: Results, family: Family, step: str, metric: str = "se
         overhead, low, high = _ratios(estimate)
         text, tip = OverheadUnit(True).signed(estimate.overhead), _tip(row.name, estimate, median, measured)
         limits = list(_limits(chain, step, stack, metric))
-        tip = "; ".join([tip, *(mark.text for mark in limits)])
+        tip = "; ".join(filter(None, [tip, *(mark.text for mark in limits), chain.note(step, stack)]))
         yield Interval(row.name, row.colour, row.facet, overhead, low, high, text, tip, limits)
 
 

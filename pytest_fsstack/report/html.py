@@ -12,15 +12,15 @@ from pytest_fsstack.judging.results import ChainResults, Judgement, Results
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, reference, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference, visible
 from pytest_fsstack.units import OverheadUnit, format_quantity, format_size
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
 _ROOM = 1 << 19
 #: What of the environment is a number of bytes.
 _IN_BYTES = ("memory", "size", "read_ahead", "bytes")
-#: What a verdict is called where its colour is.
-_VERDICTS = {"pass": ("good", "kept"), "fail": ("bad", "BROKEN"), "inconclusive": ("open", "undecided")}
+#: The colours of limits, by how they ended. Others have none.
+_TONES = {"kept": "good", "broken": "bad", "undecided": "open"}
 #: Facts that stand above the answer; the others are below.
 _SHORT = ("date", "machine", "kernel", "device")
 
@@ -170,9 +170,8 @@ def _section(results: Results, chain: ChainResults, *, room: int) -> dict[str, A
 
 def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
     """Return the table of costs; empty if the chain only counts, or nothing was timed."""
-    chain = view.chain
-    steps = [step for step in chain.steps if "seconds" in chain.metrics(step)]
-    if chain.only_counts or not steps:
+    chain, steps = view.chain, view.steps("seconds")
+    if chain.only_counts or not any("seconds" in chain.metrics(step) for step in steps):
         return {}
     estimates = [chain.estimate(step, stack) for step in steps for stack in chain.stacks]
     heat = figures.Heat(estimate.overhead for estimate in estimates if estimate)
@@ -192,22 +191,21 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _cost(view: View, heat: figures.Heat, step: str, stack: str) -> CostCell:
-    chain, mark = view.chain, view.mark(step, stack)
+    chain, mark, note = view.chain, view.mark(step, stack), view.chain.note(step, stack)
     median, estimate = chain.median(step, stack), chain.estimate(step, stack)
     if median is None:
-        return CostCell("skipped", ratio="not measured", figure=mark, tip=chain.note(step, stack))
+        return CostCell("skipped", ratio="not measured", figure=mark, tip=note)
     figure = " ".join(filter(None, [format_quantity(median, "s"), mark]))
     if (rate := chain.median(step, stack, "throughput")) is not None:
         figure += f" · {format_quantity(rate, 'B/s')}"
-    verdicts = tuple(_verdict(chain, step, stack, item) for item in chain.judgements_of(step, stack) if _shown(item))
+    verdicts = tuple(_verdict(view, step, stack, item) for item in chain.judgements_of(step, stack) if _shown(item))
+    unit = OverheadUnit(True)
+    ratio = view.overhead(step, stack, "seconds", unit)
     if estimate is None:
-        name = "baseline" if stack == chain.reference(stack) else ""
-        return CostCell("", ratio=name, figure=figure, sort=0.0 if name else None, verdicts=verdicts)
+        return CostCell("", 0.0, ratio, figure, "", note, 0.0 if ratio else None, verdicts)
     kind = "cheaper" if estimate.overhead < 0 else "dearer"
-    limits, unit = chain.limits(step, stack, "seconds"), OverheadUnit(True)
-    interval = unit.interval(estimate.low, estimate.high, limits).strip("()")
-    ratio = unit.signed(estimate.overhead, limits)
-    return CostCell(kind, heat.share(estimate.overhead), ratio, figure, interval, "", estimate.overhead, verdicts)
+    interval = unit.interval(estimate.low, estimate.high, chain.limits(step, stack, "seconds")).strip("()")
+    return CostCell(kind, heat.share(estimate.overhead), ratio, figure, interval, note, estimate.overhead, verdicts)
 
 
 def _shown(judgement: Judgement) -> bool:
@@ -215,15 +213,15 @@ def _shown(judgement: Judgement) -> bool:
     return judgement.budget.metric == "seconds" and (not judgement.budget.sanity or judgement.outcome == "fail")
 
 
-def _verdict(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> tuple[str, str]:
-    tone, word = _VERDICTS[judgement.outcome]
-    budget = judgement.budget
+def _verdict(view: View, step: str, stack: str, judgement: Judgement) -> tuple[str, str]:
+    budget, word = judgement.budget, outcome_in_words(view.results, view.chain, step, stack, judgement)
     if budget.overhead is not None:
         limit = OverheadUnit(True).limit(budget.overhead)
     else:
         limit = format_quantity(budget.limit or 0.0, "s")
-    doubtful = ", doubtful" if chain.doubts(step, stack, judgement) else ""
-    return tone, f"{'sanity limit' if budget.sanity else 'limit'} {limit} {word}{doubtful}"
+    doubtful = ", doubtful" if view.chain.doubts(step, stack, judgement) else ""
+    name = "sanity limit" if budget.sanity else "limit"
+    return _TONES.get(word, ""), f"{name} {limit} {word.upper() if word == 'broken' else word}{doubtful}"
 
 
 # -- below -------------------------------------------------------------------------------------------------------------

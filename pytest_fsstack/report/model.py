@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from math import isfinite, log, log1p
 from typing import Any, NamedTuple
@@ -117,8 +118,8 @@ class View:
     """A chain as reports show it."""
 
     def __init__(self, chain: ChainResults, results: Results | None = None) -> None:
-        self.chain = chain
-        chains = results.chains if results else [chain]
+        self.chain, self.results = chain, results or Results(chains=[chain])
+        chains = self.results.chains
         texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
         #: Footnotes of all results, or of this chain alone. The first has number 1.
         self.notes = list(dict.fromkeys(texts))
@@ -142,19 +143,21 @@ class View:
 
     def grid(self, metric: str) -> Grid:
         """Return a grid of a metric, with a row for each stack and a column for each step that measured it."""
-        chain = self.chain
-        measured = [step for step in chain.steps if metric in chain.metrics(step)]
-        # The table of times also has steps that failed on stacks with other measured steps.
-        ran = [stack for stack in chain.stacks if any(chain.of(step, stack) for step in chain.steps)]
-        steps = [
-            step
-            for step in chain.steps
-            if step in measured or (metric == "seconds" and any(chain.note(step, stack) for stack in ran))
-        ] or chain.steps
+        chain, steps = self.chain, self.steps(metric) or self.chain.steps
         estimates = [chain.estimate(step, stack, metric) for step in steps for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
         rows = [[Cell(stack), *(self._cell(step, stack, metric, unit) for step in steps)] for stack in chain.stacks]
         return Grid(metric, [metric, *steps], rows)
+
+    def steps(self, metric: str) -> list[str]:
+        """Return the steps that measured a metric, and for the time those that failed on stacks with other times."""
+        chain = self.chain
+        ran = [stack for stack in chain.stacks if any(chain.of(step, stack) for step in chain.steps)]
+        return [
+            step
+            for step in chain.steps
+            if metric in chain.metrics(step) or (metric == "seconds" and any(chain.note(step, stack) for stack in ran))
+        ]
 
     def grid_of_step(self, title: str, step: str, metrics: Mapping[str, str]) -> Grid:
         """Return a grid of a step, with a row for each stack and a column for each of the `metrics`, by title."""
@@ -186,7 +189,7 @@ class View:
         """Return a line about overheads that are known only to the resolution of their figures, if there are any."""
         names = [
             f"{step} on {stack} ({metric}: {format_quantity(of_metric.resolution, of_metric.unit)})"
-            for metric in self.metrics()
+            for metric in self._remarked
             for step, stack in places(self.chain)
             if self.chain.coarse(step, stack, metric) and (of_metric := self.chain.metric(step, stack, metric))
         ]
@@ -197,7 +200,7 @@ class View:
         """Return a line about cells whose medians contradict the overhead, with the reason, if there are any."""
         cells = [
             f"{step} on {stack} ({OverheadUnit.fitting([apart]).signed(apart)})"
-            for metric in self.metrics()
+            for metric in self._remarked
             for step, stack in places(self.chain)
             if (apart := self._apart(step, stack, metric)) is not None
         ]
@@ -220,6 +223,23 @@ class View:
         much = abs(log1p(apart) - log1p(estimate.overhead)) > log(_MUCH)
         return apart if much and not estimate.low <= apart <= estimate.high else None
 
+    def overhead(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> str:
+        """Return the overhead as text, with the signs that the remarks explain."""
+        chain, estimate = self.chain, self.chain.estimate(step, stack, metric)
+        if stack == chain.reference(stack):
+            return "baseline"
+        if estimate is None:
+            return ""
+        text, remarked = unit.signed(estimate.overhead, chain.limits(step, stack, metric)), metric in self._remarked
+        coarse = COARSE if remarked and chain.coarse(step, stack, metric) else ""
+        apart = f" {CONTRADICTS}" if remarked and self._apart(step, stack, metric) is not None else ""
+        return f"{coarse}{text}{apart}"
+
+    @cached_property
+    def _remarked(self) -> list[str]:
+        """Return the metrics that the remarks are about."""
+        return self.metrics()
+
     def _cell(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> Cell:
         chain, median, mark = self.chain, self.chain.median(step, stack, metric), self.mark(step, stack)
         properties = chain.metric(step, stack, metric)
@@ -229,13 +249,7 @@ class View:
         judged = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == metric]
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
         budgets = chain.limits(step, stack, metric)
-        overhead = unit.signed(estimate.overhead, budgets) if estimate else ""
-        if stack == chain.reference(stack):
-            overhead = "baseline"
-        elif estimate and metric in self.metrics() and chain.coarse(step, stack, metric):
-            overhead = f"{COARSE}{overhead}"
-        if self._apart(step, stack, metric) is not None:
-            overhead += f" {CONTRADICTS}"
+        overhead = self.overhead(step, stack, metric, unit)
         verdicts = [
             f"{SIGNS[item.outcome]}{_after(item)}{', doubtful' if chain.doubts(step, stack, item) else ''} "
             f"({_bound(item, properties, unit)})"
@@ -305,6 +319,21 @@ def places(chain: ChainResults) -> list[tuple[str, str]]:
 
 def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
     return f"{stack}: {chain.note(step, stack)}"
+
+
+def is_expected(results: Results, chain: ChainResults, step: str, stack: str) -> bool:
+    """Whether a failure was expected, by the reason in a budget or by pytest's mark xfail."""
+    test = results.test(chain, step, stack)
+    return bool(chain.expected(step, stack)) or (test is not None and test.outcome == "xfailed")
+
+
+def outcome_in_words(results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    """Return how a limit ended: kept, broken, expected to be broken, undecided or not judged."""
+    if judgement.outcome != "pass" and is_expected(results, chain, step, stack):
+        return "expected to be broken"
+    if judgement.final is None:
+        return "not judged"
+    return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
 
 
 def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:

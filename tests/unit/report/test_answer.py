@@ -11,7 +11,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo, TestOutcome
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import answer, html, markdown, terminal
+from pytest_fsstack.report import answer, consoles, html, markdown, terminal
 from tests.unit.report.test_report import made
 
 MISSING = "this kernel (6.1) has no device-mapper: boot a kernel that has it"
@@ -165,23 +165,62 @@ def test_a_test_that_strict_fails_because_it_is_undecided_has_one_line() -> None
     results = made(steps=["write"])
     (chain,) = results.chains
     assert chain.worst("write", "same") == "inconclusive"
-    results.tests["t"] = TestOutcome(
-        "t", "failed", "undecided", chain=chain.id, device=chain.device, step="write", stack="same"
-    )
-    found = [problem.kind for problem in answer.problems(results) if "same" in problem.what or problem.what == "t"]
+    test = outcome(results, "same", "failed", "undecided")
+    found = [problem.kind for problem in answer.problems(results) if "same" in problem.what or problem.what == test.id]
     assert found == ["undecided"]
 
 
-def test_work_that_was_not_done_is_not_listed_as_not_measured() -> None:
+def test_work_that_was_not_done_is_neither_unmeasured_nor_undecided() -> None:
     results = measured()
-    results.chains[0].add("write", "xfs", Sample({"seconds": 1.0}, incomplete="3 of 7 links failed"))
+    (chain,) = results.chains
+    chain.add("write", "xfs", Sample({"seconds": 1.0}, incomplete="3 of 7 links failed"))
+    chain.judge_all("write", "xfs", Budget(overhead=0.1))
     kinds = {problem.reason.partition(":")[0]: problem.kind for problem in answer.problems(results)}
     assert (kinds["xfs"], kinds["luks+ext4"]) == ("incomplete", "not measured")
+    assert "not judged" in answer.limits(results)
+    assert ">limit x1.1 not judged<" in html.report(results)
+
+
+def outcome(results: Results, stack: str, ended: str, text: str = "") -> TestOutcome:
+    """Add the outcome of the test of the step `write` on a stack."""
+    (chain,) = results.chains
+    name = f"t.py::TestIt::test_write[{stack}]"
+    results.tests[name] = TestOutcome(name, ended, text, "t.py", 1, chain.id, chain.device, "write", stack)
+    return results.tests[name]
+
+
+def test_a_test_that_fails_by_itself_is_named_beside_its_broken_budget() -> None:
+    results = measured()
+    (chain,) = results.chains
+    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    chain.notes["write"]["btrfs"] = "failed in round 8"
+    test = outcome(results, "btrfs", "failed", "AssertionError: a file is gone")
+    budget, error = [problem for problem in answer.problems(results) if problem.kind == "failed"]
+    assert (budget.what, budget.remedy) == ("write on btrfs", "")
+    assert (error.what, error.reason) == (test.id, test.text)
+
+
+def test_a_failed_test_without_samples_is_named_though_its_budget_is_not_judged() -> None:
+    results = measured({"ext4": COSTS["ext4"], "xfs": {"delete": 1.5}})
+    results.chains[0].judge_all("write", "xfs", Budget(overhead=0.1))
+    test = outcome(results, "xfs", "failed", "has a budget, but measured nothing")
+    assert [problem.what for problem in answer.problems(results) if problem.kind == "failed"] == [test.id]
+
+
+def test_a_failure_that_pytest_expects_is_one_in_no_report() -> None:
+    results = measured()
+    results.chains[0].judge_all("write", "btrfs", Budget(overhead=0.1))
+    outcome(results, "btrfs", "xfailed")
+    assert answer.limits(results) == "The limit is expected to be broken."
+    assert "failed" not in [problem.kind for problem in answer.problems(results)]
+    assert "limit x1.1 expected to be broken<" in html.report(results)
+    assert "not ok" not in consoles.ktap(results)
+    assert "RESULT=fail" not in consoles.lava(results)
 
 
 def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
     found = answer.problems(made(steps=["write"]))
-    assert [problem.kind for problem in found] == ["failed", "undecided", "not measured", "not measured"]
+    assert [problem.kind for problem in found] == ["failed", "undecided", "not measured", "incomplete"]
     assert all(problem.reason for problem in found)
     assert str(found[2]).startswith("[1] absent: needs no-such-tool")
 
@@ -258,9 +297,8 @@ def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
     results = measured()
     (chain,) = results.chains
     chain.tables = [("counts", {}), ("coverage", {})]
-    for stack, outcome in (("ext4", "passed"), ("xfs", "failed"), ("luks+ext4", "skipped")):
-        name = f"t.py::TestIt::write[{stack}]"
-        results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
+    for stack, ended in (("ext4", "passed"), ("xfs", "failed"), ("luks+ext4", "skipped")):
+        outcome(results, stack, ended)
     failed, untested = answer.answer(results)
     assert re.findall(r"\d+|failed", failed.headline) == ["1", "3", "failed"]
     assert "tested" in untested.headline
@@ -271,9 +309,8 @@ def test_expected_faults_do_not_count_as_passed() -> None:
     results = measured()
     (chain,) = results.chains
     chain.tables = [("counts", {})]
-    for stack, outcome in (("ext4", "passed"), ("xfs", "skipped")):
-        name = f"t.py::TestIt::write[{stack}]"
-        results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
+    outcome(results, "ext4", "passed")
+    outcome(results, "xfs", "xfailed")
     chain.add("write", "xfs", Sample({"seconds": 1.0}, incomplete="lost a file"), 0)
     passed, faulty = answer.answer(results)
     assert re.findall(r"\d+|passed", str(passed)) == ["1", "2", "passed"]

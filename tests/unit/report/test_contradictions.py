@@ -46,6 +46,7 @@ def test_a_stack_that_ended_before_the_machine_became_slower_is_marked() -> None
     assert any(f"+20.1 % {MARK}" in text for text in terminal.lines(results, results.chains[0], width=200))
     for text in html.report(results), markdown.report(results):
         assert re.search(rf"{MARK} [^<]*: write on crypt \(-21\.7 %\)", text)
+    assert f"x1.20 {MARK}</b>" in html.report(results)
 
 
 def test_of_what_is_better_if_it_is_higher_the_sign_is_that_of_the_overhead() -> None:

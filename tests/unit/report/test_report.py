@@ -120,6 +120,7 @@ class TestTerminal:
         assert "check" not in text(results)
         chain.notes.setdefault("check", {})["luks+ext4"] = "failed in round 1"
         assert "check" in text(results)
+        assert '<th scope="col">check</th>' in html.report(results).partition("</table>")[0]
 
     def test_a_stack_that_could_not_run_has_a_row_and_the_reason_once_below(self) -> None:
         shown = text(made())

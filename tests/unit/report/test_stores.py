@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo, TestOutcome
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
@@ -214,6 +214,15 @@ def test_lava_gets_a_test_case_for_each_series() -> None:
     assert slow == {"RESULT": "fail", "UNITS": "ratio"}
     assert found[f"{case}.absent"] == {"RESULT": "skip"}
     assert found[f"{case}.lossy"] == {"RESULT": "fail"}
+
+
+def test_a_test_that_fails_on_one_device_fails_no_measurement_on_another_for_lava() -> None:
+    results = made(("ext4", "luks+ext4"))
+    results.chains += made(("ext4", "luks+ext4"), "dir:/srv").chains
+    results.tests["t"] = TestOutcome("t", "failed", chain=TEST, device="dir:/srv", step="deliver", stack="luks+ext4")
+    found = signals(consoles.lava(results))
+    case = "tests-test_mail.py.TestMail.deliver.luks-ext4.seconds"
+    assert (found[f"{case}-loop"]["RESULT"], found[f"{case}-dir-srv"]["RESULT"]) == ("pass", "fail")
 
 
 def undecided() -> Results:
