@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import keyword
 from pathlib import Path
 from string import Template
@@ -206,7 +207,6 @@ def new(arguments: argparse.Namespace) -> int:
         _write({Path("LAB.toml"): (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
         print("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
         return 0
-    # Names that the plugin uses in the test, and Python's keywords.
     if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
         raise CommandLineError(
             f"new: {name!r} is not a valid name for a {kind}: use small letters, digits and underscores"
@@ -221,6 +221,9 @@ def new(arguments: argparse.Namespace) -> int:
 
         if name in workloads.BUILT_IN:
             raise CommandLineError(f"new: the workload {name!r} exists; choose another name")
+        # Its function would hide what the file calls by that name.
+        if hasattr(builtins, name) or name in ("fsstack", "pytest", "timed"):
+            raise CommandLineError(f"new: the file uses the name {name!r} itself; choose another name")
     files, advice = _files(kind, name)
     _write(files)
     scale = " --fsstack-scale=smoke" if kind == "scenario" else ""

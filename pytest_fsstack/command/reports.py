@@ -100,6 +100,9 @@ def _exit_code_of(name: str, write: Callable[[], object]) -> int:
     """Write a report, and return the exit code. Errors do not stop the other reports."""
     try:
         write()
+    except BrokenPipeError:
+        # The reader of the standard output has read enough. No report failed.
+        raise
     except ReportError as error:
         print(f"fsstack: {error}", file=sys.stderr)
     except Exception as error:

@@ -141,6 +141,8 @@ def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: 
         (["new", "layer", "class"], "new: 'class' .*layer"),
         (["new", "layer", "ext4"], "new: .*layer 'ext4'"),
         (["new", "workload", "extract"], "new: .*workload 'extract'"),
+        (["new", "workload", "timed"], "new: .*'timed'"),
+        (["new", "workload", "bytes"], "new: .*'bytes'"),
         (["clean"], ".*COMMAND: .*'clean'"),
         (["--fsstack-json"], ".*COMMAND"),
         (["trend", ".", "--every"], "trend: .*--every"),
@@ -296,12 +298,13 @@ def test_it_runs_as_a_module_and_imports_no_pytest_for_its_help() -> None:
     assert done.stdout.startswith("pytest-fsstack 0.")
 
 
-def test_a_reader_that_has_read_enough_is_no_traceback() -> None:
+@pytest.mark.parametrize("words", [("stacks", "explain", "ext4"), ("report", "run.json")])
+def test_a_reader_that_has_read_enough_is_no_error(saved: Path, words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        words = [sys.executable, "-m", "pytest_fsstack.command", "stacks", "explain", "ext4"]
-        done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "pytest_fsstack.command", *words]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
