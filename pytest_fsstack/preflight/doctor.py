@@ -227,7 +227,7 @@ def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
     print(tabulate(rows, titles, disable_numparse=True), flush=True)
     for column in columns:
         if column.problem:
-            print(f"\nnobody knows what runs on {column.title}: {column.problem}", flush=True)
+            print(f"\ncould not check {column.title}: {column.problem}", flush=True)
 
 
 def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[MissingRequirement, str]]:

@@ -15,11 +15,10 @@ from pytest_fsstack.units import format_quantity
 
 def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
     """Return the end of a session."""
-    tables = [terminal.table_lines(results, chain, width=width, coloured=coloured) for chain in results.chains]
-    text = [line for table in tables for line in table]
     # Pytest has shown the failures above.
-    others = [problem for problem in problems(results) if problem.kind != "failed"]
-    text += [visible(f"{problem.kind + ':':<13} {problem}") for problem in others]
+    text = terminal.problem_lines(problem for problem in problems(results) if problem.kind != "failed")
+    for chain in results.chains:
+        text += terminal.table_lines(results, chain, width=width, coloured=coloured)
     return [*text, "", *(visible(line) for chain in results.chains for line in sentences(chain))]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.answer import answer, notes_on_answer, problems
+from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
 from pytest_fsstack.units import NO_INTERVAL
@@ -53,9 +53,13 @@ def _begun(chain: ChainResults, grid: Grid) -> Grid:
 
 def answer_lines(results: Results) -> list[str]:
     """Return the answer of the session, then a line for each problem."""
-    lines = [*map(str, answer(results)), *notes_on_answer(results)]
-    items = [f"{problem.kind + ':':<13} {problem}" for problem in problems(results)]
-    return [visible(line) for line in [*lines, *([""] if lines and items else []), *items]]
+    lines = [visible(str(line)) for line in (*answer(results), *notes_on_answer(results))]
+    items = problem_lines(problems(results))
+    return [*lines, *([""] if lines and items else []), *items]
+
+
+def problem_lines(problems: Iterable[Problem]) -> list[str]:
+    return [visible(f"{problem.kind + ':':<13} {problem}") for problem in problems]
 
 
 def lines(

@@ -17,7 +17,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import BUILT_IN, csvfile, html, markdown, terminal
+from pytest_fsstack.report import BUILT_IN, brief, csvfile, html, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter
 
@@ -137,6 +137,10 @@ class TestTerminal:
     def test_says_what_would_decide_what_is_not_decided(self) -> None:
         shown = answered(made(steps=["extract"]))
         assert re.search(r"^undecided: +extract on same, seconds, budget 0\.01 %: \S", shown, re.MULTILINE)
+
+    def test_what_is_not_decided_stands_above_the_tables_of_bench_too(self) -> None:
+        starts = [line.partition(" ")[0] for line in brief.lines(made(), width=160)]
+        assert starts.index("undecided:") < starts.index("seconds")
 
     def test_what_holds_for_many_budgets_is_said_once(self) -> None:
         (line,) = [line for line in answered(made(rounds=3)).splitlines() if line.startswith("undecided")]
