@@ -97,7 +97,7 @@ def _print(result: Pool) -> None:
 
 
 def _write(result: Pool, arguments: argparse.Namespace) -> int:
-    """Write the reports. Return 1 if one cannot be written. Raises `CommandLineError` for invalid names."""
+    """Write the reports. Return 1 if one cannot be written."""
     files = [
         (ReportFile(name, Path(file).absolute()), writer)
         for name, writer in WRITERS.items()

@@ -29,20 +29,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Write the reports. Return 1 if one could not be written. Raises `CommandLineError`."""
     from pytest_fsstack.command.sessions import ask
 
-    problems: list[CommandLineError] = []
-
-    def made(config: pytest.Config) -> int:
-        try:
-            return _report(arguments.words, config)
-        except CommandLineError as error:
-            # pytest would show it as an error of its own.
-            problems.append(error)
-            return 0
-
-    code = ask(made)
-    if problems:
-        raise problems[0]
-    return code
+    return ask(lambda config: _report(arguments.words, config))
 
 
 def _report(words: list[str], config: pytest.Config) -> int:

@@ -22,10 +22,11 @@ _HOST, _OTHER, _TOGETHER, _NEXT = 0, 1, 2, 6
 def report(pool: Pool) -> str:
     """Return the page."""
     series = sorted(pool.series, key=_rank)
-    text = pool_text.section(pool)
+    text, sentences = pool_text.section(pool), pool_text.answer(pool)
     return html.render(
         "pool.html.jinja",
-        answer=pool_text.answer(pool),
+        title=sentences[0],
+        answer=sentences,
         facts=[f"{name}: {fact}" for name, fact in text.facts],
         remarks=text.remarks,
         overview=text.grids[0],

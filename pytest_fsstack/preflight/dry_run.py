@@ -106,11 +106,9 @@ class _Plan:
         between = len(options.value(config, "kernel")) > 1 and options.value(config, "max-regression") is not None
         judged = {stack: between or bool(budgets[stack]) for stack in stacks}
         max_rounds = {stack: last if judged[stack] else first for stack in stacks}
-        if additional:
-            confirmed = last if session.budgets.confirmed > 1 else 0
-            for stack in stacks:
-                if any(budget.overhead is not None for budget in budgets[stack]):
-                    max_rounds[stack] += confirmed
+        for stack in stacks if session.budgets.confirmed > 1 else ():
+            if any(budget.overhead is not None for budget in budgets[stack]):
+                max_rounds[stack] += last
         # These run as long as any other stack.
         for stack in {chain.baseline, chain.control} & max_rounds.keys():
             max_rounds[stack] = max(max_rounds.values())
@@ -146,10 +144,6 @@ class _Kernels:
         first, *further = self.names
         yield f"kernels: {', '.join([f'{first} (baseline)', *further])}; {boots}"
         yield f"turns: a stack on a kernel, one at a time: {len(plan.max_rounds) * self.guests} in the first round"
-
-
-def _range(lowest: int, highest: int, times: int = 1) -> str:
-    return str(lowest * times) if lowest == highest else f"{lowest * times} to {highest * times}"
 
 
 def _name(chain: Chain, stack: str) -> str:
@@ -191,7 +185,8 @@ def _missing(planned: ChainPlan) -> Iterator[str]:
 
 
 def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], kernels: _Kernels) -> str:
-    runs = f"{_range(sum(plan.min_rounds.values()), sum(plan.max_rounds.values()), kernels.guests)} runs of stacks"
+    ends = dict.fromkeys(sum(rounds.values()) * kernels.guests for rounds in (plan.min_rounds, plan.max_rounds))
+    runs = f"{' to '.join(map(str, ends))} runs of stacks"
     if kernels.names:
         return f"not known, because each kernel has its own speed; {runs}, and the boots"
     seconds = {

@@ -27,8 +27,8 @@ def _report(module: str, function: str = "report") -> Callable[[Results], str]:
 BUILT_IN: dict[str, Callable[[Results], str]] = {
     "json": _report("..judging.saved", "dumps"),
     "markdown": _report(".markdown"),
-    "csv": _report(".csvfile"),
-    "tables": _report(".tables"),
+    "csv": _report(".csvfile", "samples"),
+    "tables": _report(".csvfile", "tables"),
     "html": _report(".html"),
     "heatmap": _report(".figures", "heat_maps"),
     "forest": _report(".figures", "forests"),

@@ -74,9 +74,8 @@ class Problem(NamedTuple):
 def answer(results: Results) -> list[Sentence]:
     """Return the answer: what broke the session, limits of the user, and which stack of each group costs least."""
     lines = [broken(results), Sentence(limits(results))]
-    several = len(results.chains) > 1
     for chain in results.chains:
-        where = f"{_title(chain, results)}: " if several else ""
+        where = _prefix(chain, results)
         lines += [line._replace(headline=f"{where}{line.headline}") for line in _sentences(results, chain)]
     return [line for line in lines if line.headline]
 
@@ -271,9 +270,12 @@ def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
         yield Sentence("Not tested", f"{first_names(left_out)}.")
 
 
-def _title(chain: ChainResults, results: Results) -> str:
-    name = chain.id.rpartition("::")[2]
-    return f"{name} on {chain.device}" if len({other.device for other in results.chains}) > 1 else name
+def _prefix(chain: ChainResults, results: Results) -> str:
+    """Return the name of a chain with a colon, empty if there is only one."""
+    if len(results.chains) == 1:
+        return ""
+    device = f" on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
+    return f"{chain.id.rpartition('::')[2]}{device}: "
 
 
 # -- whether limits are kept, and whether the session can be trusted ---------------------------------------------------
@@ -327,11 +329,10 @@ def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
 
 def problems(results: Results) -> list[Problem]:
     """Return what needs attention: failed, undecided, not judged, doubtful, incomplete, not measured."""
-    several = len(results.chains) > 1
     items = [*_failed(results)]
     for kind in (_undecided, _not_judged, _doubtful):
         for chain in results.chains:
-            where = f"{_title(chain, results)}: " if several else ""
+            where = _prefix(chain, results)
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
     begun = {

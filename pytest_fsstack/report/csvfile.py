@@ -1,13 +1,15 @@
-"""The report of all samples as CSV, for spreadsheets and data frames."""
+"""Reports as CSV: all samples for data frames, and the tables for a spreadsheet or a paper."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
+from collections.abc import Iterable, Iterator
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.report.model import one_line
+from pytest_fsstack.report.layouts import grids
+from pytest_fsstack.report.model import Grid, View, one_line
 
 #: Characters that begin a formula in a spreadsheet, and their full-width forms.
 _FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -15,11 +17,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value")
 
 
-def report(results: Results) -> str:
+def samples(results: Results) -> str:
     """Return a line for each chain, step, stack, metric and round. Rounds count from 1."""
-    text = io.StringIO(newline="")
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(COLUMNS)
+    return text_of([COLUMNS, *_samples(results)])
+
+
+def _samples(results: Results) -> Iterator[list[object]]:
     for chain in results.chains:
         # In a fixed order, so that saved results give the same file.
         for step, stack in itertools.product(chain.steps, chain.stacks):
@@ -29,7 +32,42 @@ def report(results: Results) -> str:
                     unit = metrics[name].unit
                     # repr is the shortest text that parses to the same number.
                     words = map(escaped, (chain.id, chain.device, step, stack, chain.reference(stack), name, unit))
-                    lines.writerow([*words, index + 1, repr(value)])
+                    yield [*words, index + 1, repr(value)]
+
+
+def tables(results: Results) -> str:
+    """Return each table: a line with its title, a line with its headers, and its rows. Empty lines separate tables.
+
+    They are the tables of the scenario, or else those of the terminal. A cell with several numbers has a column for
+    each, in seconds and bytes. Overheads are fractions. The notes follow as lines.
+    """
+    return text_of(_tables(results))
+
+
+def _tables(results: Results) -> Iterator[Iterable[object]]:
+    for chain in results.chains:
+        view = View(chain)
+        for grid in grids(view, results.table_layouts) or [view.grid(metric) for metric in view.metrics()]:
+            yield map(escaped, (chain.id, chain.device, grid.title))
+            yield from zip(*(column for index in range(len(grid.headers)) for column in _columns(grid, index)))
+            yield []
+        yield from ([f"[{number}]", escaped(note)] for number, note in enumerate(view.notes, 1))
+        yield from (["*", escaped(text)] for text in chain.remarks)
+
+
+def _columns(grid: Grid, index: int) -> list[list[object]]:
+    """Return a column of a grid as a column of text, or as a column for each kind of number. The header comes first."""
+    header, cells = grid.headers[index], [row[index] for row in grid.rows]
+    kinds = dict.fromkeys(kind for cell in cells for kind in cell.numbers)
+    if not kinds:
+        return [[escaped(header), *(escaped(" / ".join(cell.text.split("\n"))) for cell in cells)]]
+    return [[escaped(f"{header} {kind}".rstrip()), *(cell.numbers.get(kind, "") for cell in cells)] for kind in kinds]
+
+
+def text_of(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows of cells as CSV."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 

@@ -284,19 +284,20 @@ def squares(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequen
 # -- documents ---------------------------------------------------------------------------------------------------------
 
 
-def size_of(picture: str) -> tuple[float, float]:
+def _size_of(picture: str) -> tuple[float, float]:
     """Return the width and the height of a picture, in pixels."""
     match = re.search(r'viewBox="0 0 (\S+) (\S+)"', picture)
     assert match is not None
     return float(match[1]), float(match[2])
 
 
-def document(pictures: Sequence[tuple[str, str, float, float]]) -> str:
+def document(pictures: Sequence[tuple[str, str]]) -> str:
     """Return one SVG document of several pictures below each other, each with its title, on white."""
     head = 26
-    width = max(size for _, _, size, _ in pictures) + 20
+    width = max(_size_of(picture)[0] for _, picture in pictures) + 20
     parts, y = [], 10.0
-    for title, picture, size, height in pictures:
+    for title, picture in pictures:
+        size, height = _size_of(picture)
         parts.append(tag("g", _text(title, 10, y + 14, "facet"), class_="figure"))
         placed = picture.replace("<svg ", f'<svg x="10" y="{y + head:g}" width="{size:g}" height="{height:g}" ', 1)
         parts.append(placed)

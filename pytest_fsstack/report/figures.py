@@ -112,7 +112,7 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
     if all(chain.only_counts for chain in family):
         return
     metrics = _metrics(family)
-    for step in dict.fromkeys(step for chain in family for step in chain.steps):
+    for step in _steps(family):
         summary = next((chain.summaries[step] for chain in family if step in chain.summaries), "")
         for metric in metrics:
             if pictures := [*_costs(results, family, step, metric), *_rounds(results, family, step, metric)]:
@@ -364,33 +364,38 @@ def _doublings(overhead: float) -> float:
 
 def heat_maps(results: Results) -> str:
     """Return an SVG document: the cost of each stack in each step, for each test. Raises `ReportError`."""
-    return _document("heatmap", (_heat_map(results, family) for family in families(results.chains)))
+    maps = [picture for family in families(results.chains) for picture in _heat_map(results, family)]
+    return _document("heatmap", maps)
 
 
 def forests(results: Results) -> str:
     """Return an SVG document: each step's overheads with intervals and budgets. Raises `ReportError`."""
-    pictures = []
-    for family in families(results.chains):
-        for step in dict.fromkeys(step for chain in family for step in chain.steps):
-            for words, picture in _costs(results, family, step, "seconds"):
-                pictures.append((f"{step}: {words}", picture, *draw.size_of(picture)))
+    pictures = [
+        (f"{step}: {words}", picture)
+        for family in families(results.chains)
+        for step in _steps(family)
+        for words, picture in _costs(results, family, step, "seconds")
+    ]
     return _document("forest", pictures)
 
 
-def _document(name: str, pictures: Iterable[tuple[str, str, float, float] | None]) -> str:
-    charts = [picture for picture in pictures if picture]
-    if not charts:
+def _document(name: str, pictures: list[tuple[str, str]]) -> str:
+    if not pictures:
         raise ReportError(f"{name}: not written: no stack was compared with another")
-    return draw.document(charts)
+    return draw.document(pictures)
 
 
-def _heat_map(results: Results, family: Family) -> tuple[str, str, float, float] | None:
-    every = rows(results, family)
-    steps = list(dict.fromkeys(step for chain in family for step in chain.steps))
+def _steps(family: Family) -> list[str]:
+    return list(dict.fromkeys(step for chain in family for step in chain.steps))
+
+
+def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
+    """Yield the title and the picture, unless nothing is compared."""
+    every, steps = rows(results, family), _steps(family)
     estimates = {(row, step): row.chain.estimate(step, row.stack) for row in every for step in steps}
     overheads = [estimate.overhead for estimate in estimates.values() if estimate]
     if not overheads:
-        return None
+        return
     heat = Heat(overheads)
     cells = [
         (" ".join(filter(None, [row.name, row.facet])), [_square(heat, estimates[row, step]) for step in steps])
@@ -398,8 +403,7 @@ def _heat_map(results: Results, family: Family) -> tuple[str, str, float, float]
         if row.stack != row.chain.reference(row.stack)
     ]
     title = f"What each stack costs over {reference(family[0])}: x1 is white, the darkest is {heat.ends}"
-    picture = draw.squares(title, steps, cells)
-    return title, picture, *draw.size_of(picture)
+    yield title, draw.squares(title, steps, cells)
 
 
 def _square(heat: Heat, estimate: Estimate | None) -> draw.Square:

@@ -13,7 +13,7 @@ from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference, visible
-from pytest_fsstack.units import OverheadUnit, format_quantity, format_size
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
 _ROOM = 1 << 19
@@ -55,20 +55,22 @@ class CostCell:
 def report(results: Results) -> str:
     """Return the page: the answer first, then for each chain its costs, cards of its steps, tables and notes."""
     chains = results.chains
-    sentences = answer(results)
+    judgements = [each for chain in chains for _, _, of_place in chain.all_judgements() for each in of_place]
+    # What else a reader must know, such as what disturbed the rounds.
+    notes = [("note", str(remark)) for chain in chains for remark in View(chain, results).remarks]
+    sentences = answer(results) or [Sentence("Nothing was compared")]
     return render(
         "page.html.jinja",
-        answer=sentences or [Sentence("Nothing was compared")],
+        title=sentences[0].headline,
+        answer=sentences,
         notes=notes_on_answer(results),
-        problems=list(
-            dict.fromkeys([*((problem.kind, str(problem)) for problem in problems(results)), *_notes(results)])
-        ),
+        problems=list(dict.fromkeys([*((problem.kind, str(problem)) for problem in problems(results)), *notes])),
         facts=_short_facts(results),
         families=list(_families(results)),
         comparison=results.comparison,
         stacks=[(name, draw.colour_class(number)) for name, number in _drawn(results).items()],
         environment=dict(_environment(results)),
-        legend=LEGEND if any(judgement for chain in chains for judgement in _of_user(chain)) else "",
+        legend=LEGEND if any(not judgement.budget.sanity for judgement in judgements) else "",
     )
 
 
@@ -97,18 +99,6 @@ def _visible(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def _of_user(chain: ChainResults) -> Iterator[Judgement]:
-    """Yield the judgements on limits that the user has set."""
-    for _, _, judgements in chain.all_judgements():
-        yield from (judgement for judgement in judgements if not judgement.budget.sanity)
-
-
-def _notes(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield what else a reader must know, such as what disturbed the rounds."""
-    for chain in results.chains:
-        yield from (("note", str(remark)) for remark in View(chain, results).remarks)
-
-
 def _drawn(results: Results) -> dict[str, int]:
     """Return the stacks of the pictures with the numbers of their colours."""
     drawn = {info.name for chain in results.chains if not chain.only_counts for info in chain.stacks.values()}
@@ -119,13 +109,12 @@ def _short_facts(results: Results) -> list[str]:
     """Return what was measured where, in a line."""
     if not results.chains:
         return []
-    facts = heading(results, results.chains[0])
+    first = results.chains[0]
+    facts = heading(results, first)
     if date := facts.get("date"):
         facts["date"] = f"{date[:10]} {date[11:16]} UTC"
-    count = results.chains[0].rounds
-    rounds = f"{count} round{'s' if count > 1 else ''}" if len(results.chains) == 1 else ""
-    names = [chain.id.rpartition("/")[2] for chain in results.chains[:1]]
-    return list(filter(None, [*names, rounds, *(facts.get(name, "") for name in _SHORT)]))
+    rounds = counted(first.rounds, "round") if len(results.chains) == 1 else ""
+    return list(filter(None, [first.id.rpartition("/")[2], rounds, *(facts.get(name, "") for name in _SHORT)]))
 
 
 def _families(results: Results) -> Iterator[dict[str, Any]]:

@@ -433,12 +433,14 @@ def reference(chain: ChainResults) -> str:
     """Return the reference of its stacks in words."""
     if not chain.against:
         return chain.baseline
-    baseline = chain.baseline.rpartition(":")[0]
-    return f"{baseline} on the same kernel" if within_kernels(chain) else "the same stack on the first kernel"
+    if within_kernels(chain):
+        return f"{chain.stacks[chain.baseline].name} on the same kernel"
+    return "the same stack on the first kernel"
 
 
 def within_kernels(chain: ChainResults) -> bool:
-    return all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
+    stacks = chain.stacks
+    return all(stacks[stack].kernel == stacks[reference].kernel for stack, reference in chain.against.items())
 
 
 def _cost(chain: ChainResults) -> str:
@@ -464,10 +466,6 @@ def _error_rate(chain: ChainResults) -> str:
     together = f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget"
     stack = together if chain.budgets_sharing > 1 else "For each budget: a stack that keeps it"
     return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
-
-
-def _kernel(stack: str) -> str:
-    return stack.rpartition(":")[2]
 
 
 def budget_in_words(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:

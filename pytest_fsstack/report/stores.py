@@ -6,14 +6,13 @@ for 30 %. As a fraction, a growth from 0.1 % to 0.3 % would count as three times
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterable
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.sample import METRICS
+from pytest_fsstack.report.csvfile import text_of
 from pytest_fsstack.report.model import one_line
 from pytest_fsstack.report.series import Series, series
 
@@ -82,15 +81,12 @@ def otava(results: Results) -> str:
     """
     entries = series(results)
     labels = several(entries)
-    text = io.StringIO(newline="")
-    lines = csv.writer(text, lineterminator="\n")
     # Names of series begin with the name of a test, so they do not collide with attributes.
     attributes = {"commit": "", "branch": "", **results.labels}
-    lines.writerow(map(one_line, ["time", *attributes, *(entry.name + suffix(entry, labels) for entry in entries)]))
+    header = ["time", *attributes, *(entry.name + suffix(entry, labels) for entry in entries)]
     values = (repr(entry.value if entry.kind == "figure" else 1 + entry.value) for entry in entries)
     date = results.start or results.environment.get("date", "")
-    lines.writerow(map(one_line, [date, *attributes.values(), *values]))
-    return text.getvalue()
+    return text_of(map(one_line, line) for line in (header, [date, *attributes.values(), *values]))
 
 
 def main_series(results: Results) -> list[Series]:

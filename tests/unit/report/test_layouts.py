@@ -14,7 +14,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import html, markdown, tables, terminal
+from pytest_fsstack.report import csvfile, html, markdown, terminal
 from pytest_fsstack.report.figures import cards
 from pytest_fsstack.report.layouts import BUILT_IN, grids
 from pytest_fsstack.report.model import Cell, Grid, View
@@ -188,7 +188,7 @@ def test_markdown_marks_good_and_bad_without_colours() -> None:
 
 
 def test_tables_as_csv_read_back() -> None:
-    lines = list(csv.reader(io.StringIO(tables.report(results("times")))))
+    lines = list(csv.reader(io.StringIO(csvfile.tables(results("times")))))
     assert lines[0] == ["test_it.py::TestIt", "loop", "real, user, sys"]
     assert lines[1][:4] == ["stack", "write real (s)", "write user (s)", "write sys (s)"]
     assert lines[3][0] == "fast"
@@ -197,7 +197,7 @@ def test_tables_as_csv_read_back() -> None:
 
 
 def test_without_tables_of_its_own_the_csv_has_those_of_the_terminal() -> None:
-    lines = list(csv.reader(io.StringIO(tables.report(results()))))
+    lines = list(csv.reader(io.StringIO(csvfile.tables(results()))))
     assert lines[0][2] == "seconds"
     assert any(line[:1] == ["used_bytes"] or line[2:] == ["raw_0"] for line in lines)
 

@@ -266,7 +266,7 @@ class TestMarkdown:
 class TestCsv:
     def test_reads_back_as_the_samples(self) -> None:
         results = made()
-        rows = list(csv.DictReader(io.StringIO(csvfile.report(results))))
+        rows = list(csv.DictReader(io.StringIO(csvfile.samples(results))))
         chain = results.chains[0]
         assert len(rows) == sum(len(each.values) for _, _, samples in chain.all_samples() for each in samples.values())
         found = {
@@ -339,7 +339,7 @@ def test_the_built_in_reports_take_results_and_give_text() -> None:
 def test_csv_takes_no_name_for_a_formula() -> None:
     results = made(steps=["=1+1"])
     results.chains[0].id = "@SUM(A1)"
-    rows = list(csv.reader(io.StringIO(csvfile.report(results))))
+    rows = list(csv.reader(io.StringIO(csvfile.samples(results))))
     assert {row[0] for row in rows[1:]} == {"'@SUM(A1)"}
     assert {row[2] for row in rows[1:]} == {"'=1+1"}
 
