@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
-import shlex
 import stat
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,42 +12,16 @@ import pytest
 
 from pytest_fsstack.machine import needs
 from pytest_fsstack.preflight import doctor
+from tests.plugin.conftest import LAYERS
 
-#: A layer that needs nothing, and one that needs a tool that no machine has; both stand on a directory.
-LAYERS = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Directory, Layer
+#: A workload that needs a tool that no machine has, as the layer `absent` does.
+WORKLOAD = """
 from pytest_fsstack.workloads import workload
 
-TOOL = Tool("frobnicate", "frob-tools", {"dnf": "frobnicator", "zypper": "frobnicator", "pacman": "frobnicator"})
-
-
-@dataclass(frozen=True)
-class Easy(Layer):
-    name: ClassVar = "easy"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
-
-
-@dataclass(frozen=True)
-class Hard(Easy):
-    name: ClassVar = "hard"
-
-    def needs(self):
-        return [TOOL]
-
-
-@workload(TOOL)
+@workload(Tool("no-such-tool", "no-such-package"))
 def frobnicate(timed, fsstack):
     with timed():
         pass
-
-
-def pytest_fsstack_layers():
-    return [Easy, Hard]
 
 
 def pytest_fsstack_workloads():
@@ -61,9 +31,9 @@ def pytest_fsstack_workloads():
 FAKE_APT = """#!/bin/sh
 echo "apt-get $*" >> {log}
 for word in "$@"; do
-    if [ "$word" = frob-tools ] && [ "$1" = install ]; then
-        printf '#!/bin/sh\\n' > {bin}/frobnicate
-        chmod +x {bin}/frobnicate
+    if [ "$word" = no-such-package ] && [ "$1" = install ]; then
+        printf '#!/bin/sh\\n' > {bin}/no-such-tool
+        chmod +x {bin}/no-such-tool
     fi
 done
 exit {code}
@@ -76,7 +46,7 @@ def machine(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = pytester.mkdir("bin")
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
     package_manager(directory)
-    pytester.makeconftest(LAYERS)
+    pytester.makeconftest(LAYERS + WORKLOAD)
     pytester.makepyfile("def test_never_runs():\n    raise AssertionError")
     return directory
 
@@ -104,53 +74,53 @@ def advised(result: pytest.RunResult) -> list[str]:
 
 def test_a_table_of_every_layer_and_workload_instead_of_the_tests(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor=all")
-    assert cells(result, "layer", "easy")[2:] == ["yes"]
-    runs, missing, command = cells(result, "layer", "hard")[2:]
-    assert (runs, command) == ("no", "apt install frob-tools")
-    assert "frobnicate" in missing
+    assert cells(result, "layer", "plain")[2:] == ["yes"]
+    runs, missing, command = cells(result, "layer", "absent")[2:]
+    assert (runs, command) == ("no", "apt install no-such-package")
+    assert "no-such-tool" in missing
     assert cells(result, "workload", "frobnicate")[2] == "no"
     for kind, name in (("layer", "ext4"), ("layer", "gocryptfs"), ("workload", "extract"), ("workload", "delete")):
         assert cells(result, kind, name)[2] in ("yes", "no")
     assert not any("test_never_runs" in line for line in result.outlines)
-    assert advised(result).count("frob-tools") == 1
+    assert advised(result).count("no-such-package") == 1
     # Nothing is selected, so nothing that is selected cannot run.
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*--fsstack-stacks*--fsstack-scenario: *"])
 
 
 def test_only_what_the_selected_stacks_need_counts(pytester: pytest.Pytester, machine: Path) -> None:
-    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy | easy")
-    result.stdout.fnmatch_lines(["*(easy+easy)*"])
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=plain | plain")
+    result.stdout.fnmatch_lines(["*(plain+plain)*"])
     assert result.ret == 0
-    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy", "--fsstack-stacks=easy | hard")
-    result.stdout.fnmatch_lines(["  easy+hard: *frobnicate: apt install frob-tools"])
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=plain", "--fsstack-stacks=plain | absent")
+    result.stdout.fnmatch_lines(["  plain+absent: *no-such-tool: apt install no-such-package"])
     assert result.ret == 1
 
 
 def test_the_stacks_of_the_ini_are_selected_too(pytester: pytest.Pytester, machine: Path) -> None:
-    pytester.makeini("[pytest]\nfsstack_stacks =\n    easy")
+    pytester.makeini("[pytest]\nfsstack_stacks =\n    plain")
     result = run(pytester, "--fsstack-doctor")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*(easy)*"])
+    result.stdout.fnmatch_lines(["*(plain)*"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="installing needs root: run pytest with sudo")
 def test_install_gets_the_packages_and_looks_again(pytester: pytest.Pytester, machine: Path) -> None:
-    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
+    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=absent")
     assert result.ret == 0
     update, install = (machine / "log").read_text().splitlines()
     assert update == "apt-get update"
     assert install.startswith("apt-get install -y ")
-    assert "frob-tools" in install.split()
-    rows = [line.split()[2] for line in result.outlines if line.split()[:2] == ["stack", "hard"]]
+    assert "no-such-package" in install.split()
+    rows = [line.split()[2] for line in result.outlines if line.split()[:2] == ["stack", "absent"]]
     assert rows == ["yes"], "said once"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="installing needs root: run pytest with sudo")
 def test_an_installation_that_fails_is_told_by_the_exit_code(pytester: pytest.Pytester, machine: Path) -> None:
     package_manager(machine, code=100)
-    (machine / "apt-get").write_text((machine / "apt-get").read_text().replace("frob-tools", "other"))
-    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
+    (machine / "apt-get").write_text((machine / "apt-get").read_text().replace("no-such-package", "other"))
+    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=absent")
     result.stdout.fnmatch_lines(["*exit code 100"])
     assert result.ret == 1
 
@@ -194,11 +164,11 @@ def ask(machine, arguments, **limits):
     if machine.kernel.name == "broken":
         raise probe.ProbeError("kernel broken: did not boot within 300 s")
     answer = probe.parse_answer(told)
-    answer["layer", "easy"] = answer["stack", "easy"] = LACKING[machine.kernel.name]
+    answer["layer", "plain"] = answer["stack", "plain"] = LACKING[machine.kernel.name]
     return answer
 
 
-told = probe.answer_text([("layer", "hard", []), ("stack", "hard", []), ("device", "dir:" + str(Path.cwd()), [])])
+told = probe.answer_text([("layer", "absent", []), ("stack", "absent", []), ("device", "dir:" + str(Path.cwd()), [])])
 controller.resolve = lambda text, cache: resolve(text, cache) if text == "host" else Kernel(text, Path(text))
 probe.ask = ask
 vm.why_no_guest = lambda directory: None
@@ -219,16 +189,16 @@ def test_each_kernel_has_a_column(pytester: pytest.Pytester, guests: None) -> No
     result = run(pytester, *kernels("good", "host", "bad"))
     head = next(line for line in result.outlines if line.split()[:1] == ["name"])
     assert re.split(r"\s{2,}", head.strip())[2:4] == ["good", "bad"]
-    assert cells(result, "layer", "easy")[2:] == [
+    assert cells(result, "layer", "plain")[2:] == [
         "yes",
         "yes",
         "no",
         "this kernel (bad) has no magic",
         "boot one that has",
     ]
-    *runs, missing, command = cells(result, "layer", "hard")[2:]
-    assert (runs, command) == (["no", "yes", "yes"], "apt install frob-tools")
-    assert re.search(r"frobnicate \(.*running kernel\)", missing)
+    *runs, missing, command = cells(result, "layer", "absent")[2:]
+    assert (runs, command) == (["no", "yes", "yes"], "apt install no-such-package")
+    assert re.search(r"no-such-tool \(.*running kernel\)", missing)
     assert result.ret == 0
 
 
@@ -236,12 +206,12 @@ def test_each_kernel_has_a_column(pytester: pytest.Pytester, guests: None) -> No
     ("names", "stack", "code"),
     [
         # Here it lacks its tool, which does not matter where only guests are asked for.
-        (["good", "bad"], "hard", 0),
-        (["good", "bad", "host"], "hard", 1),
-        (["good"], "easy", 0),
-        (["good", "bad"], "easy", 1),
-        (["good", "broken"], "easy", 1),
-        (["host"], "easy", 0),
+        (["good", "bad"], "absent", 0),
+        (["good", "bad", "host"], "absent", 1),
+        (["good"], "plain", 0),
+        (["good", "bad"], "plain", 1),
+        (["good", "broken"], "plain", 1),
+        (["host"], "plain", 0),
     ],
 )
 def test_what_the_stacks_need_must_be_there_on_each_kernel(
@@ -255,17 +225,17 @@ def test_what_the_stacks_need_must_be_there_on_each_kernel(
 
 
 def test_a_guest_that_does_not_boot_is_told(pytester: pytest.Pytester, guests: None) -> None:
-    result = run(pytester, *kernels("broken", "good"), "--fsstack-stacks=easy")
-    assert cells(result, "stack", "easy")[2:] == ["yes", "?", "yes"]
+    result = run(pytester, *kernels("broken", "good"), "--fsstack-stacks=plain")
+    assert cells(result, "stack", "plain")[2:] == ["yes", "?", "yes"]
     result.stdout.fnmatch_lines(["*broken: kernel broken: * 300 s"])
-    result.stdout.no_fnmatch_line("*(easy)*")
+    result.stdout.no_fnmatch_line("*(plain)*")
     assert result.ret == 1
 
 
 def test_where_no_guest_can_be_booted_the_reason_is_told(pytester: pytest.Pytester, guests: None) -> None:
     refusal = 'vm.why_no_guest = lambda directory: "needs qemu: apt install qemu"'
     pytester.makeconftest(GUESTS + refusal + LAYERS)
-    result = run(pytester, *kernels("good"), "--fsstack-stacks=easy")
+    result = run(pytester, *kernels("good"), "--fsstack-stacks=plain")
     result.stdout.fnmatch_lines(["*good: needs qemu: apt install qemu"])
     assert result.ret == 1
 
@@ -281,20 +251,20 @@ def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeyp
     from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
     monkeypatch.setenv("FSSTACK_PROBED", "6.1")
-    result = run(pytester, *kernels("no-such-file"), "--fsstack-stacks=easy | hard")
+    result = run(pytester, *kernels("no-such-file"), "--fsstack-stacks=plain | absent")
     assert result.ret == 0
     answer = probe.parse_answer(result.stdout.str())
     assert answer is not None
-    assert answer["layer", "easy"] == []
-    lack = MissingRequirement(Missing.PACKAGE, "needs frobnicate", "apt install frob-tools", "frob-tools")
-    assert answer["stack", "easy+hard"] == answer["layer", "hard"] == [lack]
+    assert answer["layer", "plain"] == []
+    lack = MissingRequirement(Missing.PACKAGE, "needs no-such-tool", "apt install no-such-package", "no-such-package")
+    assert answer["stack", "plain+absent"] == answer["layer", "absent"] == [lack]
     assert answer["device", f"dir:{pytester.path}"] == []
 
 
 def test_a_mistake_in_an_option_is_one_line(pytester: pytest.Pytester, machine: Path) -> None:
-    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=harrd")
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=absnt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.re_match_lines([r"ERROR: .*'harrd'[^,]* hard\?"])
+    result.stderr.re_match_lines([r"ERROR: .*'absnt'[^,]* absent\?"])
 
 
 def test_cleanup_with_nothing_to_clean_says_so(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,12 +293,12 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
         def own(timed, fsstack):
             pass
 
-        @pytest.mark.fsstack("easy", "easy | hard")
+        @pytest.mark.fsstack("plain", "plain | absent")
         @pytest.mark.fsstack_budget("30%")
         def test_it(fsstack, timed):
             pass
 
-        @pytest.mark.fsstack("easy")
+        @pytest.mark.fsstack("plain")
         def test_frob(fsstack, timed):
             own(timed, fsstack)
             frobnicate(timed, fsstack)
@@ -336,28 +306,27 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
     )
     result = run(pytester, "--fsstack-doctor")
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
-    assert shown == [["stack", "easy"], ["stack", "easy+hard"], ["workload", "frobnicate"]]
+    assert shown == [["stack", "plain"], ["stack", "plain+absent"], ["workload", "frobnicate"]]
     assert cells(result, "step", "own")[2] == "no"
     assert result.ret == 1
     # Nobody meant it to judge anything.
     result.stdout.no_fnmatch_line("*budget*")
-    result = run(pytester, "--fsstack-doctor", "-k", "test_it and not hard")
+    result = run(pytester, "--fsstack-doctor", "-k", "test_it and not absent")
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
-    assert shown == [["stack", "easy"]]
-    result.stdout.fnmatch_lines(["*(easy)*"])
+    assert shown == [["stack", "plain"]]
+    result.stdout.fnmatch_lines(["*(plain)*"])
     assert result.ret == 0
 
 
 def test_no_package_is_advised_for_what_the_kernel_cannot_run(pytester: pytest.Pytester, machine: Path) -> None:
-    kernel = "return [TOOL, KernelFilesystem('nosuchfs')]"
     imports = "from pytest_fsstack.machine.needs import KernelFilesystem\n"
-    pytester.makeconftest(imports + LAYERS.replace("return [TOOL]", kernel))
-    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=hard")
+    pytester.makeconftest(imports + LAYERS.replace("return [Tool(", "return [KernelFilesystem('nosuchfs'), Tool("))
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=absent")
     assert result.ret == 1
     assert advised(result) == []
     # All is for any kernel: a guest has the tools of this machine.
     result = run(pytester, "--fsstack-doctor=all")
-    assert "frob-tools" in advised(result)
+    assert "no-such-package" in advised(result)
 
 
 def test_to_install_needs_a_selection(pytester: pytest.Pytester, machine: Path) -> None:
@@ -373,7 +342,7 @@ def test_a_workload_whose_tool_is_missing_skips_its_test(pytester: pytest.Pytest
         from pytest_fsstack.machine.needs import Tool
         from pytest_fsstack.workloads import workload
 
-        @workload(Tool("frobnicate", "frob-tools"))
+        @workload(Tool("no-such-tool", "no-such-package"))
         def frobnicate():
             raise AssertionError
 
@@ -383,23 +352,4 @@ def test_a_workload_whose_tool_is_missing_skips_its_test(pytester: pytest.Pytest
     )
     result = pytester.runpytest_subprocess("-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*frobnicate: apt install frob-tools"])
-
-
-def test_the_first_command_of_the_readme_needs_nothing_that_only_the_tests_have(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(root / "tox.ini")
-    section = tox["testenv:compare"]
-    (line,) = section["commands_pre"].strip().splitlines()
-    line = line.replace("{[testenv:compare]scenario}", section["scenario"])
-    words = shlex.split(line)
-    assert words[:4] == ["-", "python", "-m", "pytest"]
-    (tmp_path / "hypothesis.py").write_text("raise ModuleNotFoundError('only the tests have it')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    # It looks only: what the machine lacks is installed elsewhere.
-    arguments = [word.replace("--fsstack-doctor=install", "--fsstack-doctor") for word in words[4:]]
-    command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    assert "gocryptfs" in done.stdout
-    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout + done.stderr
+    result.stdout.fnmatch_lines(["SKIPPED*no-such-tool: apt install no-such-package"])

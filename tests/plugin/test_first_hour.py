@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,20 @@ def test_in_a_checkout_the_scenarios_need_nothing_that_only_the_tests_have(tmp_p
     done = only_installed(tmp_path, "--fsstack-size=4G", "-k", "btrfs", "--collect-only", "-q")
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     assert "scenarios/test_encryption_overhead.py::TestEncryptionOverhead::test_extract[btrfs]" in done.stdout
+
+
+def test_the_first_command_of_the_readme_needs_nothing_that_only_the_tests_have(tmp_path: Path) -> None:
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    section = tox["testenv:compare"]
+    (line,) = section["commands_pre"].strip().splitlines()
+    words = shlex.split(line.replace("{[testenv:compare]scenario}", section["scenario"]))
+    assert words[:4] == ["-", "python", "-m", "pytest"]
+    # It looks only: what the machine lacks is installed elsewhere.
+    arguments = [word.replace("--fsstack-doctor=install", "--fsstack-doctor") for word in words[4:]]
+    done = only_installed(tmp_path, *arguments)
+    assert "gocryptfs" in done.stdout
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout + done.stderr
 
 
 def test_a_budget_that_may_have_been_meant_in_percent_is_doubted(project: Project) -> None:
