@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_fsstack import options
 from tests.plugin.conftest import LAYERS, Project
 
 TEST = """
@@ -74,29 +75,19 @@ def test_weights_in_an_ini_fail_no_session_without_their_steps(project: Project)
 
 
 @pytest.mark.parametrize("text", ["write", "write=-1", "write=1, write=2", "=1", "write=x", ""])
-def test_a_weight_that_is_written_wrongly_is_refused(project: Project, text: str) -> None:
-    project.write(TEST)
-    assert project.run(f"--fsstack-weights={text}").ret == pytest.ExitCode.USAGE_ERROR
+def test_a_weight_that_is_written_wrongly_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="STEP=WEIGHT"):
+        options.named("weights").read(text)
 
 
-def test_a_session_that_broke_says_so_first_everywhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    project.pytester.makeconftest(LAYERS + CRASH)
+@pytest.mark.parametrize("crash", [CRASH, CRASH_EARLY])
+def test_a_session_that_broke_says_so_first_everywhere(project: Project, crash: str) -> None:
+    project.pytester.makeconftest(LAYERS + crash)
     project.write(TEST)
-    result = project.run(*REPORTS)
-    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    assert project.run(*REPORTS).ret == pytest.ExitCode.INTERNAL_ERROR
     error = "RuntimeError: the rack lost power"
     assert error in junit_answers()[0]
     assert error in Path("page.html").read_text().partition("</h1>")[0]
-
-
-def test_a_session_that_broke_before_its_first_test_has_a_page_that_says_so(project: Project) -> None:
-    project.pytester.makeconftest(LAYERS + CRASH_EARLY)
-    project.write(TEST)
-    assert project.run(*REPORTS).ret == pytest.ExitCode.INTERNAL_ERROR
-    assert "the rack lost power" in Path("page.html").read_text().partition("</h1>")[0]
-    assert "the rack lost power" in junit_answers()[0]
 
 
 def test_what_the_comparison_with_earlier_runs_found_is_in_all_reports(

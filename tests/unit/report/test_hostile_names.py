@@ -48,10 +48,12 @@ def test_the_page_shows_characters_that_turn_text_around() -> None:
 
 @pytest.mark.parametrize("first", "=+-@\uff1d\uff0b\uff0d\uff20")
 def test_no_spreadsheet_finds_a_formula(first: str) -> None:
-    results = made()
-    results.chains[0].id = f"{first}1+1"
-    cells = [line.split(",")[0] for line in BUILT_IN["csv"](results).splitlines()]
-    assert not any(cell.startswith(first) for cell in cells)
+    results = made(3, [f"{first}1+1"])
+    results.chains[0].id = f"{first}SUM(A1)"
+    for name in "csv", "tables":
+        cells = re.split(r"[,\n]", BUILT_IN[name](results))
+        assert f"'{first}SUM(A1)" in cells
+        assert not any(cell.startswith((f"{first}1+1", f"{first}SUM")) for cell in cells)
 
 
 def test_an_empty_label_has_a_name_in_openmetrics() -> None:
