@@ -198,69 +198,65 @@ class Test$Class:
 ''')
 
 
+#: The files of each kind, by name.
+FILES = {
+    "workload": {"test_$name.py": WORKLOAD},
+    "layer": {"${name}_layer.py": LAYER, "test_$name.py": LAYER_TEST, "conftest.py": CONFTEST},
+    "scenario": {"test_$name.py": SCENARIO},
+}
+
+
 def new(arguments: argparse.Namespace) -> int:
     """Write the files of a kind and name into the current directory. Raises `CommandLineError`."""
     kind, name = arguments.kind, arguments.name
     if kind == "lab":
         from pytest_fsstack import laboratory
 
-        _write({Path("LAB.toml"): (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
+        _write({"LAB.toml": (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
         print("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
         return 0
-    if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
-        raise CommandLineError(
-            f"new: {name!r} is not a valid name for a {kind}: use small letters, digits and underscores"
-        )
-    if kind == "layer":
-        from pytest_fsstack.layers import BUILT_IN
-
-        if name in BUILT_IN:
-            raise CommandLineError(f"new: the layer {name!r} exists; choose another name")
-    if kind == "workload":
-        from pytest_fsstack import workloads
-
-        if name in workloads.BUILT_IN:
-            raise CommandLineError(f"new: the workload {name!r} exists; choose another name")
-        # Its function would hide what the file calls by that name.
-        if hasattr(builtins, name) or name in ("fsstack", "pytest", "timed"):
-            raise CommandLineError(f"new: the file uses the name {name!r} itself; choose another name")
-    files, advice = _files(kind, name)
-    _write(files)
-    scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
-    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
-    return 0
-
-
-def _write(files: dict[Path, str]) -> None:
-    if there := [str(path) for path in files if path.exists()]:
-        raise CommandLineError(f"new: {there[0]} exists; move it away, or choose another name")
-    for path, text in files.items():
-        try:
-            path.write_text(text)
-        except OSError as error:
-            raise CommandLineError(f"new: {path}: {error.strerror}") from None
-        print(f"wrote {path}")
-
-
-def _files(kind: str, name: str) -> tuple[dict[Path, str], str]:
-    """Return the files with their contents, and the remaining steps for the user."""
+    _check_name(kind, name)
     words = {
         "name": name,
         "title": name.replace("_", " ").capitalize(),
         "Class": "".join(part.capitalize() for part in name.split("_")) or "Mine",
         "module": f"{name}_layer",
     }
-    test = Path(f"test_{name}.py")
-    if kind == "workload":
-        return {test: WORKLOAD.substitute(words)}, ""
-    if kind == "scenario":
-        return {test: SCENARIO.substitute(words)}, ""
-    files = {Path(f"{name}_layer.py"): LAYER.substitute(words), test: LAYER_TEST.substitute(words)}
-    conftest = Path("conftest.py")
-    if not conftest.exists():
-        return {**files, conftest: CONFTEST.substitute(words)}, ""
-    advice = (
-        f"in conftest.py, write `from {name}_layer import {words['Class']}`, and let its function "
-        f"pytest_fsstack_layers return [{words['Class']}]; then "
-    )
-    return files, advice
+    files = {Template(file).substitute(words): template.substitute(words) for file, template in FILES[kind].items()}
+    advice = ""
+    if "conftest.py" in files and Path("conftest.py").exists():
+        del files["conftest.py"]
+        advice = (
+            f"in conftest.py, write `from {name}_layer import {words['Class']}`, and let its function "
+            f"pytest_fsstack_layers return [{words['Class']}]; then "
+        )
+    _write(files)
+    scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
+    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
+    return 0
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Raise `CommandLineError` for a name that is invalid or in use."""
+    from pytest_fsstack import layers, workloads
+
+    if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
+        raise CommandLineError(
+            f"new: {name!r} is not a valid name for a {kind}: use small letters, digits and underscores"
+        )
+    if name in {"layer": layers.BUILT_IN, "workload": workloads.BUILT_IN}.get(kind, ()):
+        raise CommandLineError(f"new: the {kind} {name!r} exists; choose another name")
+    # The function of a workload would hide what the file calls by that name.
+    if kind == "workload" and (hasattr(builtins, name) or name in ("fsstack", "pytest", "timed")):
+        raise CommandLineError(f"new: the file uses the name {name!r} itself; choose another name")
+
+
+def _write(files: dict[str, str]) -> None:
+    if there := [name for name in files if Path(name).exists()]:
+        raise CommandLineError(f"new: {there[0]} exists; move it away, or choose another name")
+    for name, text in files.items():
+        try:
+            Path(name).write_text(text)
+        except OSError as error:
+            raise CommandLineError(f"new: {name}: {error.strerror}") from None
+        print(f"wrote {name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import isfinite
 
 from pytest_fsstack.judging.results import ChainResults, Results
@@ -51,8 +51,5 @@ def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
 def _ratio(estimate: Estimate) -> str:
     if not isfinite(estimate.high):
         return f"about {1 + estimate.overhead:.3g}"
-    return _ends((1 + estimate.low, 1 + estimate.high))
-
-
-def _ends(numbers: Iterable[float]) -> str:
-    return " to ".join(f"{number:.2f}" if number < 10 else f"{number:.3g}" for number in numbers)
+    ends = (1 + estimate.low, 1 + estimate.high)
+    return " to ".join(f"{end:.2f}" if end < 10 else f"{end:.3g}" for end in ends)

@@ -143,7 +143,7 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
     return [
         Grid(
             stack,
-            [_name_of(metric), *chain.steps],
+            ["time" if metric == "seconds" else metric, *chain.steps],
             [
                 [Cell(label), *(Cell(column.get(label, "-")) for column in columns)]
                 for label in labels
@@ -286,10 +286,6 @@ def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) 
     for name in [names] if isinstance(names, str) else names:
         if name in chain.metrics(step) or name == "seconds":
             yield name
-
-
-def _name_of(metric: str) -> str:
-    return "time" if metric == "seconds" else metric
 
 
 def _figure(view: View, step: str, stack: str, name: str, *, judged: bool = False) -> Cell:

@@ -143,11 +143,7 @@ class View:
 
     def grid(self, metric: str) -> Grid:
         """Return a grid of a metric, with a row for each stack and a column for each step that measured it."""
-        chain, steps = self.chain, self.steps(metric) or self.chain.steps
-        estimates = [chain.estimate(step, stack, metric) for step in steps for stack in chain.stacks]
-        unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
-        rows = [[Cell(stack), *(self._cell(step, stack, metric, unit) for step in steps)] for stack in chain.stacks]
-        return Grid(metric, [metric, *steps], rows)
+        return self._grid(metric, {step: (step, metric) for step in self.steps(metric) or self.chain.steps})
 
     def steps(self, metric: str) -> list[str]:
         """Return the steps that measured a metric, and for the time those that failed on stacks with other times."""
@@ -161,14 +157,17 @@ class View:
 
     def grid_of_step(self, title: str, step: str, metrics: Mapping[str, str]) -> Grid:
         """Return a grid of a step, with a row for each stack and a column for each of the `metrics`, by title."""
-        chain = self.chain
-        estimates = [chain.estimate(step, stack, metric) for metric in metrics.values() for stack in chain.stacks]
+        return self._grid(title, {column: (step, metric) for column, metric in metrics.items()})
+
+    def _grid(self, title: str, columns: Mapping[str, tuple[str, str]]) -> Grid:
+        """Return a grid with a row for each stack, and a column for each pair of a step and a metric, by title."""
+        chain, pairs = self.chain, columns.values()
+        estimates = [chain.estimate(step, stack, metric) for step, metric in pairs for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
         rows = [
-            [Cell(stack), *(self._cell(step, stack, metric, unit) for metric in metrics.values())]
-            for stack in chain.stacks
+            [Cell(stack), *(self._cell(step, stack, metric, unit) for step, metric in pairs)] for stack in chain.stacks
         ]
-        return Grid(title, [title, *metrics], rows)
+        return Grid(title, [title, *columns], rows)
 
     def mark(self, step: str, stack: str) -> str:
         """Return the number of the note on a step on a stack, such as ``[1]``, or an empty text."""
