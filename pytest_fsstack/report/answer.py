@@ -15,6 +15,7 @@ from pytest_fsstack.report.model import (
     View,
     budget_in_words,
     note_in_words,
+    of_step,
     outcome_in_words,
     places,
     within_kernels,
@@ -129,7 +130,7 @@ def main_metric(chain: ChainResults, step: str) -> str:
     """Return what a step is compared by: the time, unless the scenario's tables name another metric."""
     for _, options in chain.tables:
         metrics = options.get("metrics")
-        if isinstance(metrics, Mapping) and (names := metrics.get(step, metrics.get(step.partition("[")[0]))):
+        if isinstance(metrics, Mapping) and (names := of_step(metrics, step, "")):
             return names if isinstance(names, str) else str(names[0])
     return "seconds"
 

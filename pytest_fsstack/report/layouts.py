@@ -16,7 +16,7 @@ from typing import Any
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.judging.sample import METRICS
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
+from pytest_fsstack.report.model import Cell, Grid, View, of_step, overhead_numbers
 from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
@@ -282,7 +282,7 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
 
 def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) -> Iterator[str]:
     """Return the metrics of a step in `metrics`, which has its name with or without parameters."""
-    names = (metrics or {}).get(step, (metrics or {}).get(step.partition("[")[0], "seconds"))
+    names = of_step(metrics or {}, step, "seconds")
     for name in [names] if isinstance(names, str) else names:
         if name in chain.metrics(step) or name == "seconds":
             yield name

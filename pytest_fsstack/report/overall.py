@@ -16,6 +16,7 @@ from math import expm1, fsum, inf, log1p, sqrt
 from statistics import NormalDist, median
 
 from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.report.model import of_step
 from pytest_fsstack.report.quantiles import student_quantile
 
 #: The number of bootstrap draws. The ends of the interval vary by about 2 % of its width between seeds.
@@ -50,7 +51,8 @@ def geometric_mean(
 
 def _shares(steps: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
     """Return the shares of the steps with a weight above 0, or of all steps if there are none. They add up to 1."""
-    weighed = {step: weight for step in steps if (weight := weight_of(step, weights)) > 0} or dict.fromkeys(steps, 1.0)
+    weighed = {step: weight for step in steps if (weight := of_step(weights, step, 1.0)) > 0}
+    weighed = weighed or dict.fromkeys(steps, 1.0)
     total = sum(weighed.values())
     return {step: weight / total for step, weight in weighed.items()}
 
@@ -78,11 +80,6 @@ def unknown_step(weights: Iterable[str], steps: Iterable[str]) -> str:
             near = difflib.get_close_matches(step, names, 1, 0)
             return f"there is no step {step!r}{f'. Did you mean {near[0]!r}?' if near else ''}"
     return ""
-
-
-def weight_of(step: str, weights: Mapping[str, float]) -> float:
-    """Return the weight of a step, by its name with or without its parameters. The default is 1."""
-    return weights.get(step, weights.get(step.partition("[")[0], 1.0))
 
 
 def _deviations(rows: list[list[float]], shares: list[float], confidence: float) -> tuple[float, float]:

@@ -93,20 +93,18 @@ def table_lines(
 def table(grid: Grid, width: int, coloured: bool = False) -> list[str]:
     """Return a table as lines. A table that is too wide is split into parts, which repeat the labels."""
     columns = [_column([row[index] for row in grid.rows], coloured) for index in range(len(grid.headers))]
-    rows = [list(row) for row in zip(*columns)]
     # A table of one metric has its title in the corner.
-    title = [] if grid.headers[0] == grid.title else [f"{grid.title}:"]
-    text: list[str] = []
-    labels, start = range(grid.labels), grid.labels
+    text = [] if grid.headers[0] == grid.title else [f"{grid.title}:"]
+    start = grid.labels
     while start < len(grid.headers):
-        end = len(grid.headers)
-        while True:
-            chosen = [*labels, *range(start, end)]
-            part = tabulated(_columns_of(rows, chosen), [grid.headers[index] for index in chosen])
-            if _fits(part, width) or end == start + 1:
+        for end in range(len(grid.headers), start, -1):
+            chosen = [*range(grid.labels), *range(start, end)]
+            rows = zip(*(columns[index] for index in chosen))
+            part = tabulated(rows, [grid.headers[index] for index in chosen])
+            # The rule below the headers has the width of the table, and no escape sequences.
+            if len(part[1]) <= width:
                 break
-            end -= 1
-        text += [*([""] if text else title), *part]
+        text += [*([""] if start > grid.labels else []), *part]
         start = end
     return text
 
@@ -129,18 +127,9 @@ def _coloured(text: str, tone: str) -> str:
     return f"{_COLOURS[tone]}{text}{_RESET}" if tone and text else text
 
 
-def _columns_of(rows: Iterable[list[str]], columns: list[int]) -> list[list[str]]:
-    return [[row[column] for column in columns] for row in rows]
-
-
 def tabulated(rows: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str]:
     """Return the lines of a plain table."""
     from tabulate import tabulate
 
     text = tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
     return [line.rstrip() for line in text.splitlines()]
-
-
-def _fits(table: list[str], width: int) -> bool:
-    # The rule below the headers has the width of the table, and no escape sequences.
-    return len(table[1]) <= width
