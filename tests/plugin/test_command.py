@@ -18,7 +18,7 @@ from pytest_fsstack import command, options
 from pytest_fsstack.command import main, parser, subcommands
 from pytest_fsstack.judging import saved as saving
 from tests.plugin.conftest import Project
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 ROOT = Path(__file__).parents[2]
 

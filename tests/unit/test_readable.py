@@ -11,12 +11,12 @@ import pytest
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import verdict
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import COLOURS
+from tests.unit.report.results import measured
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +26,14 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def results(rounds: int = 6, table: str = "", **figures: float) -> Results:
+def results(rounds: int = 6, table: str = "", throughput: float | None = None) -> Results:
     """Of a step on ext4 and on a stack with a name of its own, which takes three times as long."""
-    stacks = {"ext4": StackInfo("ext4", "ext4"), "zipped": StackInfo("zipped", "luks | btrfs(compress='zstd')")}
-    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 42, steps=["read"], stacks=stacks)
+    results = measured({"ext4": {"read": 1.0}, "zipped": {"read": 3.0}}, rounds)
+    (chain,) = results.chains
+    chain.stacks["zipped"] = StackInfo("zipped", "luks | btrfs(compress='zstd')")
     chain.tables += [(table, {})] if table else []
-    for _ in range(rounds):
-        chain.orders.append(list(stacks))
-        for name, factor in (("ext4", 1.0), ("zipped", 3.0)):
-            chain.add("read", name, Sample({"seconds": factor, **figures}))
-    results = Results(chains=[chain])
+    if throughput is not None:
+        chain.add("read", "zipped", Sample({"seconds": 3.0, "throughput": throughput}))
     results.table_layouts = BUILT_IN
     return results
 

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
+from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import run
 
-Said = Callable[..., str]
-
-
-@pytest.fixture
-def said(capfd: pytest.CaptureFixture[str]) -> Said:
-    """What the subcommand prints, standard error last."""
-
-    def compare(*words: str, code: int) -> str:
-        found = main(["compare", *words])
-        out, err = capfd.readouterr()
-        assert found == code, out + err
-        return out + err
-
-    return compare
+COMMAND = ("compare",)
 
 
 @pytest.fixture(autouse=True)

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Results, StackInfo
 from pytest_fsstack.over_time.effects import MIN_HOSTS
+from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import in_unit, run
 
-Said = Callable[..., str]
+COMMAND = ("pool",)
 #: The overhead of luks over ext4 on eight hosts.
 OVERHEADS = (0.44, 0.47, 0.48, 0.50, 0.51, 0.53, 0.55, 0.56)
-
-
-@pytest.fixture
-def said(capfd: pytest.CaptureFixture[str]) -> Said:
-    """What the subcommand prints, standard error last."""
-
-    def pool(*words: str, code: int) -> str:
-        result = main(["pool", *words])
-        out, err = capfd.readouterr()
-        assert result == code, out + err
-        return out + err
-
-    return pool
 
 
 def session(host: int, overhead: float, budget: float | None = None, **environment: Any) -> Results:

@@ -6,7 +6,7 @@ import io
 import random
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -21,24 +21,11 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time.changes import MIN_RUNS
 from pytest_fsstack.over_time.history import append, aside_of, file_of, read
+from tests.unit.command.conftest import Said
 
-Said = Callable[..., str]
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)
 #: The line of a change: its direction, the time of its first run, and the commit.
 CHANGE = re.compile(r"^  .*: ([+-])[\d.]+ % .*(2026-01-[\dT:+-]+), commit (\d+): ", re.MULTILINE)
-
-
-@pytest.fixture
-def said(capfd: pytest.CaptureFixture[str]) -> Said:
-    """What a subcommand prints, standard error last."""
-
-    def run(*words: object, code: int = 0) -> str:
-        found = main(list(map(str, words)))
-        out, err = capfd.readouterr()
-        assert found == code, out + err
-        return out + err
-
-    return run
 
 
 def night(number: int, overheads: dict[str, float], **of_results: str) -> Results:

@@ -8,37 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo, TestOutcome
+from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import answer, consoles, html, markdown, terminal
-from tests.unit.report.test_report import made
-
-MISSING = "this kernel (6.1) has no device-mapper: boot a kernel that has it"
-COSTS = {
-    "ext4": {"write": 1.0, "delete": 1.0},
-    "ext4+fscrypt": {"write": 6.4, "delete": 1.06},
-    "ext4+gocryptfs": {"write": 9.0, "delete": 2.0},
-    "xfs": {"write": 1.5, "delete": 1.5},
-    "btrfs": {"write": 2.5, "delete": 2.5},
-    "luks+ext4": {},
-}
-
-
-def measured(costs: dict[str, dict[str, float]] = COSTS, rounds: int = 8) -> Results:
-    """Results in which each stack costs these ratios, and ext4 is the baseline. Times wobble from round to round."""
-    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=["write", "delete"])
-    for name in costs:
-        chain.stacks[name] = StackInfo(name, name, encrypts=any(word in name for word in ("crypt", "luks")))
-    for index in range(rounds):
-        chain.orders.append(list(costs))
-        for stack, ratios in costs.items():
-            for step, ratio in ratios.items():
-                chain.add(step, stack, Sample({"seconds": ratio * (1 + index % 3 / 10)}))
-    for stack, ratios in costs.items():
-        for step in chain.steps if not ratios else ():
-            chain.notes.setdefault(step, {})[stack] = MISSING
-    return Results({}, [chain])
+from tests.unit.report.results import COSTS, made, measured, on_kernels
 
 
 def answered(results: Results) -> list[str]:
@@ -275,22 +248,9 @@ def test_several_chains_are_told_apart() -> None:
 
 
 def test_kernels_are_compared_with_the_first_one() -> None:
-    chain = ChainResults("t.py::TestIt", "loop", "ext4:6.1", Looks.fixed(8), 1, steps=["write"])
-    chain.orders = [[]] * 8
-    for name, kernel, seconds in (
-        ("ext4", "6.1", 1.0),
-        ("ext4", "6.12", 1.2),
-        ("xfs", "6.1", 2.0),
-        ("xfs", "6.12", 2.0),
-    ):
-        stack = f"{name}:{kernel}"
-        chain.stacks[stack] = StackInfo(stack, name, kernel=kernel)
-        chain.against[stack] = f"{name}:6.1"
-        for index in range(8):
-            chain.add("write", stack, Sample({"seconds": seconds}), index)
-    (line,) = answered(Results({}, [chain]))
+    (line,) = answered(Results({}, [on_kernels(growth=(1.2, 1.0))]))
     assert re.search(r"\b6\.12\b.*\bext4 .*most: 1\.20\b.*\b6\.1 \(1\.20 to 1\.20\)", line)
-    assert "xfs" not in line
+    assert "luks" not in line
 
 
 def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:

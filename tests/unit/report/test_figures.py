@@ -18,7 +18,7 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import ReportError, draw, figures, html
 from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve, metric_title
 from pytest_fsstack.report.model import heading
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made, measured, on_kernels
 
 
 def elements(svg: str, name: str) -> list[ElementTree.Element]:
@@ -141,12 +141,8 @@ def test_the_legend_has_stacks_that_were_not_measured() -> None:
 
 
 def test_one_stack_alone_is_compared_with_nothing() -> None:
-    chain = ChainResults("t.py::test_it", "loop", "ext4", Looks.fixed(2), 1, steps=["write"])
-    chain.stacks["ext4"] = StackInfo("ext4", "ext4")
-    results = Results({}, [chain])
-    for _ in range(2):
-        chain.orders.append(["ext4"])
-        chain.add("write", "ext4", Sample({"seconds": 1.0}))
+    results = measured({"ext4": {"write": 1.0}}, rounds=2)
+    (chain,) = results.chains
     assert figures.overview(results, chain) == ""
     (caption,) = [caption for card in cards(results, [chain]) for caption, _ in card.pictures]
     assert "seconds" in caption
@@ -179,21 +175,6 @@ def _seen(colour: str, kind: str) -> list[float]:
 
 
 # -- kernels and devices -----------------------------------------------------------------------------------------------
-
-
-def on_kernels(within: bool = False) -> ChainResults:
-    """A comparison of two kernels: with the first one, or with the baseline on the same kernel."""
-    chain = ChainResults("t.py::TestIt", "loop", "ext4:6.1", Looks.fixed(8), 1, steps=["write"])
-    for kernel in ("6.1", "6.12"):
-        for number, name in enumerate(("ext4", "luks")):
-            stack = f"{name}:{kernel}"
-            chain.stacks[stack] = StackInfo(stack, name, kernel=kernel)
-            chain.against[stack] = f"ext4:{kernel}" if within else f"{name}:6.1"
-            for index in range(8):
-                cost = (1 + number) * (1.1 if kernel == "6.12" else 1) * (1 + index / 100)
-                chain.add("write", stack, Sample({"seconds": cost}), index)
-    chain.orders = [list(chain.stacks)] * 8
-    return chain
 
 
 def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.report import findings
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 TEXT = "xfs: seconds +50 % (40 to 60 %) over ext4, budget 30 %\nx"
 BROKEN = TestOutcome("t.py::test_x[a,b:c]", "failed", TEXT, "tests/t.py", 12)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report import BUILT_IN, html
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 BIDI = "\u202e"
 NAME = f"x\n::error::y {BIDI}[a](http://z) <b>`<i>"

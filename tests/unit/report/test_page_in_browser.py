@@ -17,7 +17,7 @@ from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.report import html
 from tests.install import BROWSER_PACKAGE, browser
 from tests.unit.command.test_pooling import session
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

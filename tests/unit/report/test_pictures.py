@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.install import BROWSER_PACKAGE, browser
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 pytest.importorskip("rich", reason="needs rich: pip install rich")
 

@@ -18,7 +18,7 @@ from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.progress_text import line, time_left
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter, screen
-from tests.unit.report.test_answer import measured
+from tests.unit.report.results import measured
 
 
 @pytest.mark.parametrize(

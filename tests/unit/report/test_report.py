@@ -20,45 +20,9 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN, brief, csvfile, html, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter
+from tests.unit.report.results import FACTORS, MISSING, STEPS, made
 
-STEPS = ["write", "extract", "du", "rsync", "delete"]
-#: Each stack with what it costs: one is equal, one far above its budget, one is not there, one is lost on the way.
-FACTORS = {"ext4": 1.0, "same": 1.0, "luks+ext4": 1.5, "ext4+gocryptfs": 4.5, "absent": 0.0, "lossy": 1.2}
-MISSING = "needs no-such-tool: apt install no-such-package"
 ANSI = re.compile(r"\x1b\[\d*m")
-
-
-def made(rounds: int = 10, steps: list[str] = STEPS) -> Results:
-    """Results whose samples wobble by 1 % a round, the same for all stacks but for one more percent on `same`."""
-    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks(), 42, steps=list(steps))
-    for name in FACTORS:
-        chain.stacks[name] = StackInfo(name, name.replace("+", " | "), [f"ext4 /dev/loop0 rw,{name}"])
-    for index in range(rounds):
-        chain.orders.append([name for name in FACTORS if name != "absent"])
-        for step in steps:
-            for name, factor in FACTORS.items():
-                if name == "absent":
-                    chain.notes.setdefault(step, {})[name] = MISSING
-                elif name == "lossy" and index > 1:
-                    chain.notes.setdefault(step, {})[name] = "failed in round 2"
-                else:
-                    sign = (-1) ** index * (name == "same")
-                    chain.add(step, name, sample(factor * (1 + index % 3 / 100 + sign / 100), step))
-    for step in steps:
-        for name, limit in (("luks+ext4", 2.0), ("same", 0.0001), ("ext4+gocryptfs", 0.3)):
-            chain.judge_all(step, name, Budget(overhead=limit))
-    return Results({"kernel": {"release": "6.1.0"}, "devices": [{"spec": "loop", "size": 2**32}]}, [chain])
-
-
-def sample(seconds: float, step: str) -> Sample:
-    values = {"seconds": seconds, "written_bytes": 4096.0 * seconds, "machine_seconds": seconds / 2}
-    metrics = METRICS
-    if step == "extract":
-        values["throughput"] = 100 * 2**20 / seconds
-    if step == "du":
-        values["du_bytes"] = 8192.0
-        metrics = {**METRICS, "du_bytes": Metric("du_bytes", "B")}
-    return Sample(values, metrics)
 
 
 def text(results: Results, **options: Any) -> str:

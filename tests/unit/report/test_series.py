@@ -6,20 +6,17 @@ import pytest
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, KernelBoot, PlannedStack, Policy, StepRun
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report.series import series
+from tests.unit.report.results import measured
+
+COSTS = {"ext4": 1.0, "luks": 1.5, "control": 1.0}
 
 
-def chain(factor: float = 1.5, rounds: int = 8) -> ChainResults:
-    made = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(rounds), 1, steps=["write"])
-    made.stacks = {name: StackInfo(name, name) for name in ("ext4", "luks", "control")}
+def chain(rounds: int = 8) -> ChainResults:
+    (made,) = measured({name: {"write": cost} for name, cost in COSTS.items()}, rounds).chains
     made.controls = ["control"]
-    for number in range(rounds):
-        made.orders.append(list(made.stacks))
-        for name, cost in {"ext4": 1.0, "luks": factor, "control": 1.0}.items():
-            made.add("write", name, Sample({"seconds": cost + number / 1000}))
     return made
 
 
@@ -28,12 +25,15 @@ def test_a_run_has_its_figures_and_overheads_by_name() -> None:
     made.judge_all("write", "luks", Budget(overhead=0.1))
     found = {each.name: each for each in series(Results({}, [made], labels={"commit": "c0ffee"}))}
     assert list(found) == [
-        "t.py::T::write::ext4::seconds",
-        "t.py::T::write::luks::seconds",
-        "t.py::T::write::luks::seconds::overhead",
+        "t.py::TestIt::write::ext4::seconds",
+        "t.py::TestIt::write::luks::seconds",
+        "t.py::TestIt::write::luks::seconds::overhead",
     ]
-    figure, overhead = found["t.py::T::write::luks::seconds"], found["t.py::T::write::luks::seconds::overhead"]
-    assert figure.samples == tuple(1.5 + number / 1000 for number in range(8))
+    figure, overhead = (
+        found["t.py::TestIt::write::luks::seconds"],
+        found["t.py::TestIt::write::luks::seconds::overhead"],
+    )
+    assert figure.samples == tuple(1.5 * (1 + number % 3 / 10) for number in range(8))
     assert (figure.unit, figure.rounds, figure.outcome) == ("s", 8, None)
     assert overhead.value == pytest.approx(0.5, abs=0.01)
     assert overhead.low is not None
@@ -56,17 +56,16 @@ def test_work_that_was_not_done_is_in_no_series() -> None:
 
 
 def test_names_do_not_change_with_kernels_and_labels_tell_them() -> None:
-    costs = {"ext4": 1.0, "luks": 1.5}
-    stacks = {name: PlannedStack(name, ("write",)) for name in costs}
+    stacks = {name: PlannedStack(name, ("write",)) for name in ("ext4", "luks")}
     plan = ChainPlan(chain().id, "loop", "ext4", ("write",), stacks)
     course = Course({KernelBoot("6.1"): plan, KernelBoot("6.12"): plan}, Policy(), "", ("6.1", "6.12"))
     while this := course.next_round():
         for cell in this.order:
-            course.add(cell, CellRun((StepRun("write", (Sample({"seconds": costs[cell.stack]}),)),)))
+            course.add(cell, CellRun((StepRun("write", (Sample({"seconds": COSTS[cell.stack]}),)),)))
         course.end_round({})
     course.conclude()
     all_of_them = series(Results({}, course.results(), labels={"commit": "c"}))
-    luks = [(each.name.removeprefix("t.py::T::write::luks::"), each.labels["kernel"]) for each in all_of_them]
+    luks = [(each.name.removeprefix("t.py::TestIt::write::luks::"), each.labels["kernel"]) for each in all_of_them]
     assert [found for found in luks if not found[0].startswith("t.py")] == [
         ("seconds", "6.1"),
         ("seconds", "6.12"),

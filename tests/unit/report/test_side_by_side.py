@@ -9,7 +9,7 @@ from pytest_fsstack.report.figures import families, rows
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import View, heading
 from pytest_fsstack.report.side_by_side import side_by_side
-from tests.unit.report.test_report import made
+from tests.unit.report.results import made
 
 
 def machine(release: str, size: int) -> dict[str, object]:
