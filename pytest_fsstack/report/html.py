@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import product
 from typing import Any
 
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results
@@ -23,19 +24,6 @@ _IN_BYTES = ("memory", "size", "read_ahead", "bytes")
 _TONES = {"kept": "good", "broken": "bad", "undecided": "open"}
 #: Facts that stand above the answer; the others are below.
 _SHORT = ("date", "machine", "kernel", "device")
-
-
-@dataclass(frozen=True, order=True)
-class ToolOutput:
-    """The output of a tool in one round."""
-
-    title: str
-    text: str
-
-    @property
-    def size(self) -> int:
-        """Characters that it takes on the page."""
-        return len(escape(self.text))
 
 
 @dataclass(frozen=True)
@@ -124,7 +112,7 @@ def _families(results: Results) -> Iterator[dict[str, Any]]:
         sections = []
         for chain in family:
             sections.append(_section(results, chain, room=room))
-            room -= sum(output.size for output in sections[-1]["said"])
+            room -= sum(_size(text) for _, text in sections[-1]["said"])
         yield {
             "title": family[0].id.rpartition("/")[2],
             "chains": sections,
@@ -216,27 +204,28 @@ def _verdict(view: View, step: str, stack: str, judgement: Judgement) -> tuple[s
 # -- below -------------------------------------------------------------------------------------------------------------
 
 
-def _kept_texts(chain: ChainResults, room: int) -> tuple[list[ToolOutput], int]:
-    """Return the outputs of tools, the first rounds first, up to a size, and the number of omitted ones."""
-    texts = sorted(
-        (index, place, output)
-        for place, (step, stack) in enumerate((step, stack) for step in chain.steps for stack in chain.stacks)
+def _kept_texts(chain: ChainResults, room: int) -> tuple[list[tuple[str, str]], int]:
+    """Return titles and outputs of tools, up to a size by the order of rounds, and the number of omitted ones."""
+    outputs = [
+        (place, index, f"{step} on {stack}, round {index + 1}: {name}", value)
+        for place, (step, stack) in enumerate(product(chain.steps, chain.stacks))
         for index, sample in chain.of(step, stack).items()
-        for output in _texts(f"{step} on {stack}, round {index + 1}", sample.kept)
-    )
+        for name, value in sample.kept.items()
+        if not figures.is_drawn(name, value)
+    ]
     selected = []
-    for index, place, output in texts:
-        room -= output.size
+    for place, index, title, value in sorted(outputs, key=lambda output: (output[1], output[0], output[2])):
+        text = value if isinstance(value, str) else json.dumps(value, indent=1)
+        room -= _size(text)
         if room < 0:
             break
-        selected.append((place, index, output))
-    return [output for _, _, output in sorted(selected)], len(texts) - len(selected)
+        selected.append((place, index, title, text))
+    return [(title, text) for _, _, title, text in sorted(selected)], len(outputs) - len(selected)
 
 
-def _texts(where: str, values: Mapping[str, Any]) -> Iterator[ToolOutput]:
-    for name, value in values.items():
-        if not figures.is_drawn(name, value):
-            yield ToolOutput(f"{where}: {name}", value if isinstance(value, str) else json.dumps(value, indent=1))
+def _size(text: str) -> int:
+    """Return the number of characters that a text takes on the page."""
+    return len(escape(text))
 
 
 def _environment(results: Results) -> Iterator[tuple[str, str]]:
