@@ -301,7 +301,7 @@ def limits(results: Results, *, sanity: bool = False) -> str:
             for judgement in judgements:
                 if judgement.budget.sanity == sanity:
                     outcome = outcome_in_words(results, chain, step, stack, judgement)
-                    found.setdefault(outcome, []).append((chain.stacks[stack].name, step))
+                    found.setdefault(outcome, []).append((stack, step))
     total, name = sum(map(len, found.values())), "sanity limit" if sanity else "limit"
     where = {outcome: f" ({_on_stacks(found[outcome])})" for outcome in _NAMED & found.keys()}
     if total <= 1:

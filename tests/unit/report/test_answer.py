@@ -125,6 +125,12 @@ def test_limits_that_are_broken_are_named() -> None:
     ]
 
 
+def test_a_broken_limit_is_named_with_its_kernel() -> None:
+    chain = on_kernels()
+    chain.judge_all("write", "luks:6.12", Budget(overhead=0.05))
+    assert answer.limits(Results({}, [chain])) == "The limit is broken (write on luks:6.12)."
+
+
 def test_the_limits_of_a_stack_are_named_together() -> None:
     results = measured()
     (chain,) = results.chains
