@@ -35,13 +35,6 @@ def test_the_console_has_what_the_report_has_below_the_tables(project: Project, 
     assert any(line.startswith("plain") for line in result.outlines[:start])
 
 
-def test_nobody_gets_them_unasked_and_a_wrong_form_is_refused(project: Project) -> None:
-    project.write(TEST)
-    result = project.run("--fsstack-console=tap")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fsstack-console: *lava*ktap*'tap'*"])
-
-
 MISBEHAVING = """
 import pytest
 
