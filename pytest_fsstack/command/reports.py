@@ -45,7 +45,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
     results.table_layouts = _Layouts(layouts)
     if not results.chains:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
-    if arguments["weights"]:
+    if arguments["weights"] is not None:
         _apply_weights(results, arguments["weights"])
     selected = {name: file for name in writers if (file := arguments[f"to {name}"]) is not None}
     if "json" in selected and len(arguments["runs"]) > 1:

@@ -25,7 +25,10 @@ def bench(arguments: Namespace) -> int:
     if arguments.measured:
         # A single argument may be a whole quoted command line.
         join = shlex.join if len(arguments.measured) > 1 and not arguments.shell else " ".join
-        name, line = parse(join(arguments.measured))
+        try:
+            name, line = parse(join(arguments.measured))
+        except ValueError as error:
+            raise CommandLineError(f"bench: {error}") from None
         command.append(f"{name}={line}")
     flags = [options.named(name).flags for name in ("command", "fio")]
     if not command and not any(word.endswith(".fio") or word.startswith(tuple(flags)) for word in words):

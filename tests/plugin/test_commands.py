@@ -197,10 +197,11 @@ def test_bench_shows_a_failure_once(project: Project) -> None:
     assert not ANSWER.search(output)
 
 
-def test_bench_without_a_command_is_wrong(project: Project) -> None:
-    code, output = bench(project, "--stack", "plain")
+@pytest.mark.parametrize("words", [(), ("--", "")])
+def test_bench_without_a_command_is_wrong(project: Project, words: tuple[str, ...]) -> None:
+    code, output = bench(project, "--stack", "plain", *words)
     assert code == USAGE_ERROR
-    assert output.startswith("fsstack: bench: ")
+    assert re.fullmatch("fsstack: bench: .*\n", output)
 
 
 # -- files of fio jobs -------------------------------------------------------------------------------------------------
