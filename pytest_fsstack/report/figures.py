@@ -208,8 +208,8 @@ def _lines(title: str, lines: list[Line], unit: str, **options: Any) -> str:
 def _sweeps(results: Results, chain: ChainResults) -> Iterator[Card]:
     """Yield cards of figures over a swept option, which steps keep as ``sweeps``."""
     for step in chain.steps:
-        kept = (sample.kept.get("sweeps") for stack in chain.stacks for sample in chain.of(step, stack).values())
-        for sweep in next(filter(None, kept), []):
+        kept = [sample.kept.get("sweeps", ()) for stack in chain.stacks for sample in chain.of(step, stack).values()]
+        for sweep in next((value for value in kept if _are_sweeps(value)), ()):
             metrics = {(step, metric): text for text, metric in sweep["points"]}
             better = next(iter(chain.metrics(step).get(metric) for _, metric in metrics))
             best = f", {'higher' if better and better.better == 'higher' else 'lower'} is better"
@@ -275,7 +275,7 @@ def _key(lines: Iterable[Line]) -> dict[str, str]:
     return {line.name: draw.colour_class(line.colour) for line in lines}
 
 
-def is_curve(value: Any) -> bool:
+def _is_curve(value: Any) -> bool:
     """Whether a kept value is a curve: a list of two or more pairs of numbers."""
     return (
         isinstance(value, list)
@@ -291,9 +291,14 @@ def is_curve(value: Any) -> bool:
     )
 
 
+def _are_sweeps(value: Any) -> bool:
+    """Whether a kept value is the sweeps of fio jobs. A test may keep something else by that name."""
+    return isinstance(value, list) and all(isinstance(sweep, dict) and "points" in sweep for sweep in value)
+
+
 def is_drawn(name: str, value: Any) -> bool:
     """Whether a kept value is drawn, so it is not shown as text."""
-    return name == "sweeps" or is_curve(value)
+    return _is_curve(value) or (name == "sweeps" and _are_sweeps(value))
 
 
 def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
@@ -303,7 +308,7 @@ def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
         for row in rows(results, [chain]):
             for index, sample in sorted(chain.of(step, row.stack).items()):
                 for name, value in sample.kept.items():
-                    if is_curve(value):
+                    if _is_curve(value):
                         line = _curve(row, index + 1, value)
                         curves.setdefault((step, name), {}).setdefault(index + 1, []).append(line)
     for (step, name), rounds in curves.items():

@@ -16,7 +16,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import ReportError, draw, figures, html
-from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve, metric_title
+from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, metric_title
 from pytest_fsstack.report.model import heading
 from tests.unit.report.results import made, measured, on_kernels
 
@@ -294,9 +294,12 @@ def test_the_svg_of_a_session_holds_all_of_its_chains(render: Any, titles: int) 
     assert sum(bool(re.search(r"(?<![+\w])ext4(?![+\w])", text)) for text in one) == titles
 
 
-@pytest.mark.parametrize("value", ["text", [], [[1, 2]], [[1, 2], [3]], {"a": 1}, [[1, "x"], [2, "y"]]])
-def test_what_is_no_curve_is_shown_as_text(value: Any) -> None:
-    assert not is_curve(value)
+@pytest.mark.parametrize("name", ["own", "sweeps"])
+@pytest.mark.parametrize("value", ["text", [[1, 2]], [[1, 2], [3]], {"a": 1}, [[1, "x"], [2, "y"]]])
+def test_what_is_no_curve_is_shown_as_text(name: str, value: Any) -> None:
+    results = measured({"ext4": {"write": 1.0}}, rounds=1)
+    results.chains[0].add("write", "ext4", Sample({"seconds": 1.0}, kept={name: value}))
+    assert f"write on ext4, round 1: {name}</summary>" in html.report(results)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
