@@ -43,7 +43,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
     results = _read_all(arguments["runs"])
     layouts = {name: layout for tables in config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
     results.table_layouts = _Layouts(layouts)
-    if not results.chains:
+    if not results.chains and not results.tests:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
     if arguments["weights"] is not None:
         _apply_weights(results, arguments["weights"])

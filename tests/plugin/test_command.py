@@ -17,6 +17,7 @@ import pytest
 from pytest_fsstack import command, options
 from pytest_fsstack.command import main, parser, subcommands
 from pytest_fsstack.judging import saved as saving
+from pytest_fsstack.judging.results import Results, TestOutcome
 from tests.plugin.conftest import Project
 from tests.unit.report.results import made
 
@@ -104,6 +105,15 @@ def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixtu
     assert "report: --json " in said(capfd, "report", str(saved), "server.json", "--json", "x.json", code=4)
     assert not Path("x.json").exists()
     assert re.search(r"report: .*\brun,", said(capfd, "report", str(saved), "other/run.json", code=4))
+
+
+def test_a_session_that_failed_before_it_measured_has_the_report_of_its_end(
+    saved: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved.write_text(saving.dumps(Results(tests={"t": TestOutcome("t", "failed", "mkfs failed")})))
+    assert "mkfs failed" in said(capfd, "report", str(saved))
+    saved.write_text(saving.dumps(Results()))
+    assert "nothing was measured" in said(capfd, "report", str(saved), code=4)
 
 
 def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
