@@ -52,6 +52,11 @@ class _Target(NamedTuple):
             if stat.S_ISREG(mode) and not self.of_kernel:
                 raise OSError(errno.ESTALE, "was exchanged while it was opened")
             write_all(descriptor, content)
+            # /dev/stdout may be a file, into which this process goes on to write at its own offset.
+            for stream in (1, 2) if stat.S_ISREG(mode) else ():
+                with contextlib.suppress(OSError):  # it is closed
+                    if os.path.sameopenfile(descriptor, stream):
+                        os.lseek(stream, 0, os.SEEK_END)
 
 
 def _refuse(mode: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,16 @@ def test_a_name_that_is_no_utf_8_is_written_and_shown_escaped(tmp_path: Path) ->
 def test_text_that_is_no_utf_8_is_escaped(tmp_path: Path) -> None:
     ReportFile("json", tmp_path / "out").write('["\udcff"]')
     assert (tmp_path / "out").read_bytes() == rb'["\udcff"]'
+
+
+def test_what_follows_a_report_in_the_standard_output_does_not_overwrite_it(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from pytest_fsstack.session.files import ReportFile; "
+        "ReportFile('ktap', Path('/dev/stdout')).write('report\\n'); print('more')"
+    )
+    with (tmp_path / "out").open("w") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    assert (tmp_path / "out").read_text() == "report\nmore\n"
 
 
 def test_a_stream_is_written_to_and_stays(tmp_path: Path) -> None:
