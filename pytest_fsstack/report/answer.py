@@ -342,9 +342,12 @@ def problems(results: Results) -> list[Problem]:
         for place in places(chain)
         if chain.of(*place) or chain.incomplete(*place)
     }
-    for number, note in enumerate(notes, 1):
-        items.append(Problem("incomplete" if note in begun else "not measured", f"[{number}]", note))
-    return list(_shortened(dict.fromkeys([*items, *_slow_encryption(results)])))
+    # All of these are shown, because the tables refer to their numbers.
+    numbered = [
+        Problem("incomplete" if note in begun else "not measured", f"[{number}]", note)
+        for number, note in enumerate(notes, 1)
+    ]
+    return [*_shortened(dict.fromkeys(items)), *numbered, *dict.fromkeys(_slow_encryption(results))]
 
 
 #: Drivers of the kernel for AES that use no instructions for it.

@@ -233,6 +233,14 @@ def test_many_problems_of_a_kind_are_counted() -> None:
     assert (failed[-1].what, re.findall(r"\d+", str(failed[-1]))) == ("", ["3"])
 
 
+def test_each_number_in_a_table_has_its_line_however_many_there_are() -> None:
+    absent = {f"absent{number}": dict[str, float]() for number in range(answer.MAX_PROBLEMS + 3)}
+    results = measured({"ext4": COSTS["ext4"], **absent})
+    lines = terminal.answer_lines(results)
+    for number, name in enumerate(absent, 1):
+        assert any(line.startswith(f"not measured: [{number}] {name}: ") for line in lines)
+
+
 def test_a_budget_that_nothing_records_is_not_judged() -> None:
     results = measured()
     (chain,) = results.chains
