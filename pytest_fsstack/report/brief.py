@@ -40,7 +40,7 @@ def sentences(chain: ChainResults) -> Iterator[str]:
 
 def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
     estimate = chain.estimate(step, stack, metric)
-    if estimate is None or chain.incomplete(step, stack):
+    if estimate is None or chain.note(step, stack):
         return ""
     verb, adverb = ("takes", "long") if metric == "seconds" else ("costs", "much")
     shown = ", so no difference was shown" if estimate.low <= 0 <= estimate.high else ""

@@ -107,6 +107,10 @@ class TestTerminal:
         starts = [line.partition(" ")[0] for line in brief.lines(made(), width=160)]
         assert starts.index("undecided:") < starts.index("seconds")
 
+    def test_no_sentence_of_bench_is_about_a_stack_that_failed(self) -> None:
+        (sentence,) = brief.sentences(made(steps=["write"]).chains[0])
+        assert re.findall(r"(\S+) takes", sentence) == ["same", "luks+ext4", "ext4+gocryptfs"]
+
     def test_what_holds_for_many_budgets_is_said_once(self) -> None:
         (line,) = [line for line in answered(made(rounds=3)).splitlines() if line.startswith("undecided")]
         assert re.search(r"write on same, seconds, budget 0\.01 % \([^)]*\b14\b[^)]*\): 3 .*\b0\.05\b.*\b8\b", line)
