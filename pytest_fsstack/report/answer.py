@@ -153,8 +153,9 @@ def groups(results: Results, chain: ChainResults) -> list[Group]:
 
 
 def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
+    """Return the estimate of a step on a stack that has all its rounds. One that failed has not won."""
     estimate = chain.estimate(step, stack, main_metric(chain, step))
-    return estimate if estimate and not chain.incomplete(step, stack) else None
+    return None if chain.note(step, stack) else estimate
 
 
 def _why_missing(chain: ChainResults, stack: str) -> str:
@@ -171,7 +172,8 @@ def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
     every = groups(results, chain)
     for group in every:
         where = f"On {group.kernel}: " if group.kernel and within_kernels(chain) else ""
-        headline, *details = f"Nothing was measured of the {group.name}", ""
+        begun = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
+        headline, *details = f"{'No cost is known' if begun else 'Nothing was measured'} of the {group.name}", ""
         if group.costs:
             compare = _least if not chain.against or within_kernels(chain) else _most
             headline, *details = compare(chain, group)
@@ -244,7 +246,8 @@ def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
         by_reason.setdefault(reason, []).append(stack)
     for reason, stacks in by_reason.items():
         has_samples = any(chain.of(step, stack) for step in chain.steps for stack in stacks)
-        verb = f"{'was' if len(stacks) == 1 else 'were'} not measured{' in all steps' if has_samples else ''}"
+        verbs = ("is incomplete", "are incomplete") if has_samples else ("was not measured", "were not measured")
+        verb = verbs[len(stacks) > 1]
         yield f"{first_names([chain.stacks[stack].name for stack in stacks])} {verb}: {reason}."
 
 

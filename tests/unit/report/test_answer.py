@@ -63,7 +63,17 @@ def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
     of_fscrypt, of_luks = re.findall(r"\b(?:ext4\+fscrypt|luks\+ext4) [^.]*\.", encrypted.details)
     assert of_fscrypt.endswith(": failed in round 1.")
     # Nothing at all was measured on LUKS.
-    assert ("all steps" in of_fscrypt, "all steps" in of_luks) == (True, False)
+    assert ("incomplete" in of_fscrypt, "incomplete" in of_luks) == (True, False)
+
+
+def test_a_stack_that_failed_in_a_late_round_is_not_ranked() -> None:
+    results = measured()
+    results.chains[0].notes["write"]["ext4+fscrypt"] = "failed in round 8"
+    (encrypted, _) = answer.answer(results)
+    assert named(encrypted) == ["ext4+gocryptfs"]
+    assert "ext4+fscrypt is incomplete: failed in round 8." in encrypted.details
+    results.chains[0].notes["write"]["ext4+gocryptfs"] = "failed in round 7"
+    assert "No cost is known" in answer.answer(results)[0].headline
 
 
 def test_a_reason_is_shown_up_to_what_to_do_about_it() -> None:
