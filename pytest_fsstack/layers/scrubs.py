@@ -88,6 +88,7 @@ def wait_until_raid_is_synchronised(machine: Machine, name: str) -> None:
     """Wait until all copies, or the parity, of a new dm-raid array are written. Raises OSError."""
 
     def synchronised() -> bool:
+        signals.safe_point()
         health, ratio, action, _ = _raid_status(machine, name)
         done, whole = map(int, ratio.split("/"))
         if action == "frozen" or "D" in health:
@@ -98,10 +99,18 @@ def wait_until_raid_is_synchronised(machine: Machine, name: str) -> None:
         raise OSError(f"{name} was not synchronised within a day")
 
 
-def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
-    """Wait for background work of a layer. Raises OSError."""
-    if not machine.wait_until(ended, machine.limit):
-        raise OSError(f"the scrub or rebuild of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
+def wait_for(machine: Machine, name: object, ended: Callable[[], bool]) -> None:
+    """Wait for background work of a layer. Raises OSError, and the exception for a signal that ends the session."""
+
+    def is_over() -> bool:
+        signals.safe_point()
+        return ended()
+
+    if not machine.wait_until(is_over, machine.limit):
+        raise OSError(
+            f"the synchronisation, scrub or rebuild of {name} has not ended within {machine.limit:g} s "
+            "(--fsstack-timeout)"
+        )
 
 
 def readable(device: Path) -> CheckResult:
@@ -109,6 +118,7 @@ def readable(device: Path) -> CheckResult:
     bad: list[str] = []
     for offset in range(0, descriptors.size_of_device(device), _AT_ONCE):
         signals.progress()
+        signals.safe_point()
         try:
             descriptors.read_direct(device, offset, _AT_ONCE)
         except TimeoutError:

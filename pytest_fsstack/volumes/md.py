@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
@@ -129,7 +130,9 @@ class Md(BlockLayer):
         words = ["--run", "--metadata=1.2", f"--level={self.level}", f"--raid-devices={self.members}"]
         words += [f"--chunk={self.chunk_size // 1024}K"] if self.chunk_size else []
         words += ["--assume-clean"] if self.initial == "assume-clean" and self.level else []
-        words += ["--bitmap=internal"] if self.bitmap else []
+        if self.level:
+            # Without the option, mdadm adds a bitmap to arrays of more than 100 GB by itself.
+            words.append(f"--bitmap={'internal' if self.bitmap else 'none'}")
         with _configuration(context) as config:
             below.overwrite("mdadm", "--create", f"/dev/md/{name}", config, "--homehost=any", *words)
             with _closing(machine, name):
@@ -206,5 +209,4 @@ def _wait_until_idle(machine: Machine, device: Path) -> None:
             machine.setting(directory / "degraded") in ("0", None)
         )
 
-    if not machine.wait_until(idle, machine.limit):
-        raise OSError(f"{device} is not synchronised after {machine.limit:g} s (--fsstack-timeout)")
+    scrubs.wait_for(machine, device, idle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import BuildError, build
@@ -57,7 +59,8 @@ STOP = ["mdadm --stop /dev/md_fsstack-ID-1-md", "udevadm settle"]
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("md", "--level=1 --raid-devices=2 --assume-clean"),
+        # Else mdadm would add a bitmap to an array of more than 100 GB.
+        ("md", "--level=1 --raid-devices=2 --assume-clean --bitmap=none"),
         ("md(initial='sync', bitmap=True)", "--level=1 --raid-devices=2 --bitmap=internal"),
         ("md(level=0, chunk_size=65536)", "--level=0 --raid-devices=2 --chunk=64K"),
     ],
@@ -267,6 +270,20 @@ def test_a_mirror_of_lvm_without_a_device_is_refused(machine: LayerMachine, pool
     machine.answers["dmsetup status"] = "0 8 raid raid1 2 DA 8/8 idle 0 0 -"
     with pytest.raises(OSError, match=r"\b8/8\b.*\bDA\b"):
         only("lvm(kind='raid1', devices=2)").create(first(pool, 2), context)
+
+
+class Ended(BaseException):
+    """What ends a session."""
+
+
+@pytest.mark.parametrize("text", ["md(initial='sync')", "lvm(kind='raid1', initial='sync', devices=2)"])
+def test_a_signal_ends_the_wait_for_copies(text: str, machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
+    machine.answers["dmsetup status"] = "0 8 raid raid1 2 aa 0/8 resync 0 0 -"
+    machine.wait_until = lambda condition, seconds: bool(condition()) or True  # type: ignore[method-assign]
+    with signals.caught(lambda number: Ended()):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Ended):
+            only(text).create(first(pool, 2), context)
 
 
 @pytest.mark.parametrize(("mismatches", "clean"), [("0", True), ("128", False)])
