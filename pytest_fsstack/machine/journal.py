@@ -199,8 +199,11 @@ class OpenEntry:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since boot. None if it has ended or is a zombie."""
-    fields = stat_fields(_PROC / str(pid))
+    """Return the start of a process in clock ticks since boot. None if it has ended, is a zombie, or is hidden."""
+    try:
+        fields = stat_fields(_PROC / str(pid))
+    except PermissionError:  # another user's, if /proc is mounted with hidepid
+        return None
     return int(fields[19]) if fields and fields[0] not in {"Z", "X"} else None
 
 
@@ -224,8 +227,10 @@ def _create(directory: Path) -> tuple[Path, int]:
 
 
 def _append(fd: int, content: Mapping[str, object]) -> None:
-    line = json.dumps(content).encode() + b"\n"
+    line, end = json.dumps(content).encode() + b"\n", os.fstat(fd).st_size
     if os.write(fd, line) != len(line):
+        # The next line would be unreadable behind a part of this one, and so would the whole journal.
+        os.ftruncate(fd, end)
         raise OSError(errno.ENOSPC, "the journal cannot be written")
 
 

@@ -329,5 +329,6 @@ def _prefix(group: str) -> str:
 
 
 def _of(group: str) -> Callable[[str], bool]:
-    prefix = _prefix(group)
-    return lambda name: name.startswith(prefix)
+    # Two hyphens are one of the group's name, so this is the end of it.
+    pattern = re.compile(re.escape(_prefix(group)) + "[^-]")
+    return lambda name: pattern.match(name) is not None

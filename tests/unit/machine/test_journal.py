@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -226,6 +227,23 @@ def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Pa
         raise RuntimeError
     book.close()
     assert list(journals.iterdir()) == []
+
+
+def test_a_line_that_did_not_fit_makes_no_other_one_unreadable(journals: Path, tmp_path: Path) -> None:
+    book, directory = Journal(journals, RealMachine()), KINDS["directory"]
+    with book.entry(directory, path=str(tmp_path / "first")):
+        (file,) = journals.iterdir()
+        limit, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10, hard))
+        try:
+            with pytest.raises(OSError, match="journal"), book.entry(directory, path=str(tmp_path / "second")):
+                pytest.fail("it was begun")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        with book.entry(directory, path=str(tmp_path / "third")):
+            assert [line.get("facts") for line in lines(journals)[1:]] == [
+                {"path": str(tmp_path / name)} for name in ("first", "third")
+            ]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720])
@@ -502,7 +520,8 @@ def test_the_volumes_of_a_group_are_removed_whatever_they_are_called(
     monkeypatch.setattr(lvm, "DEV", tmp_path / "dev")
     (tmp_path / "dev/fsstack-1-2-lvm").mkdir(parents=True)
     ours = "fsstack--1--2--lvm-lv", "fsstack--1--2--lvm-pool_tdata"
-    machine = Mappings(tmp_path, *reversed(ours), "fsstack--1--2--lvm2-lv", "system-lv")
+    others = "fsstack--1--2--lvm2-lv", "fsstack--1--2--lvm--copy-lv", "system-lv"
+    machine = Mappings(tmp_path, *reversed(ours), *others)
     dead(journals, ("vg", {"name": "fsstack-1-2-lvm"}), ("vg", {"name": "fsstack-1-gone"}))
     assert "fsstack-1-2-lvm" in undone(journals, machine)
     assert machine.commands == [f"dmsetup remove --deferred {' '.join(ours)}"]

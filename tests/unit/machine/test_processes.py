@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, orphans, processes
+from pytest_fsstack.machine import commands, journal, orphans, processes
 from pytest_fsstack.machine.real import RealMachine
 
 START = """
@@ -168,10 +168,11 @@ def test_processes_that_are_hidden_from_this_user_are_none_of_the_session(monkey
     def hidden(process: Path) -> list[str]:
         raise PermissionError(errno.EPERM, "", str(process))
 
-    for module in orphans, commands:
+    for module in orphans, commands, journal:
         monkeypatch.setattr(module, "stat_fields", hidden)
     assert orphans.work() is None
     assert commands._exiting(1) is False
+    assert journal.start_time(1) is None
 
 
 @pytest.mark.parametrize(
