@@ -17,6 +17,7 @@ import pytest
 from pytest_fsstack.guard import holding, users
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build
@@ -45,22 +46,17 @@ class Loop:
     path: Path
     image: Path
 
+    def contents(self) -> Iterator[tuple[int, bytes]]:
+        """Each MiB of the file that is not all zeros, with its offset, and all that was written through the device."""
+        with opened(self.path) as device:
+            os.fsync(device)
+        yield from contents_of(self.image)
+
     def digest(self) -> str:
-        """Of every byte of the file, with all that was written through the device."""
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        """Of every byte of the file."""
         digest = hashlib.sha256()
-        fd = os.open(self.image, os.O_RDONLY)
-        try:
-            # Zeros are most of it, whether there is a hole or they were written.
-            for offset in _data(fd):
-                if (data := os.pread(fd, len(_ZEROS), offset)) != _ZEROS[: len(data)]:
-                    digest.update(offset.to_bytes(8, "big") + data)
-        finally:
-            os.close(fd)
+        for offset, data in self.contents():
+            digest.update(offset.to_bytes(8, "big") + data)
         return f"{self.image.stat().st_size} {digest.hexdigest()}"
 
     def free(self, seconds: float = 60.0) -> bool:
@@ -68,10 +64,10 @@ class Loop:
 
         def claimed() -> bool:
             try:
-                os.close(os.open(self.path, os.O_RDONLY | os.O_EXCL))
+                with opened(self.path, os.O_RDONLY | os.O_EXCL):
+                    return False
             except OSError:
                 return True
-            return False
 
         return commands.wait_until(lambda: not claimed(), seconds)
 
@@ -99,19 +95,22 @@ class Loop:
 _ZEROS = bytes(1 << 20)
 
 
-def _data(fd: int) -> Iterator[int]:
-    """Where the blocks of a file begin, each as long as `_ZEROS`, that are not holes altogether."""
+def contents_of(image: Path) -> Iterator[tuple[int, bytes]]:
+    """Each MiB of a sparse file that is not all zeros, which is most of it, with its offset."""
     offset = 0
-    while True:
-        try:
-            offset = os.lseek(fd, offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole until the end
-                return
-            raise
-        offset -= offset % len(_ZEROS)
-        yield offset
-        offset += len(_ZEROS)
+    with opened(image) as fd:
+        while True:
+            try:
+                offset = os.lseek(fd, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole until the end
+                    return
+                raise
+            offset -= offset % len(_ZEROS)
+            # Zeros may have been written, too.
+            if (data := os.pread(fd, len(_ZEROS), offset)) != _ZEROS[: len(data)]:
+                yield offset, data
+            offset += len(_ZEROS)
 
 
 def image_of(loop: Path) -> str:

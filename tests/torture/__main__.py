@@ -81,8 +81,8 @@ def torture(
     def work(number: int) -> tuple[dict[str, Figures], list[str]]:
         found: dict[str, Figures] = {name: Counter() for name in names}
         drawn = random.Random(f"{seed} {number}")
-        with tempfile.TemporaryDirectory(prefix="torture-", dir="/var/tmp") as name, loop(Path(name)) as device:
-            place = Place(Path(name), device, drawn)
+        with tempfile.TemporaryDirectory(prefix="torture-", dir="/var/tmp") as name, loop(Path(name)) as disk:
+            place = Place(Path(name), disk.path, drawn)
             while first or time.monotonic() < deadline:
                 try:
                     chosen = first.popleft()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
 import zlib
@@ -15,14 +14,14 @@ from pathlib import Path
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
-from tests.real.conftest import Loop
+from pytest_fsstack.machine.descriptors import opened
+from tests.real.conftest import Loop, run
 from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
-from tests.torture.place import HUNG, MIRROR, Figures, Place
+from tests.torture.place import HUNG, MIRROR, Figures, Place, code_of, loop as loop_device
 
 _MIB = 1 << 20
 _SIZE = 320 * _MIB
-_BLOCK = 64 << 10
 
 #: How a session may be told of the device, besides by its name.
 _UNHEARD = ("", "", "addopts = --fsstack-overwrite={device}", "fsstack_overwrite = {device}")
@@ -74,8 +73,9 @@ def wrong_device(place: Place) -> Figures:
             # An ini may not hold the flag at all, which is said before a device is looked at.
             refused = "will not be overwritten" in place.output or (unheard and "overwrite" in place.output)
             if code != 4 or not refused:
-                place.complain(f"{what}, by {device}, flag {flag}, ini {unheard!r}: exit code {code}")
-                found["not refused"] += 1
+                found += place.wrong(
+                    "not refused", f"{what}, by {device}, flag {flag}, ini {unheard!r}: exit code {code}"
+                )
             found += _written(place, what, before, _blocks(loop))
         if not place.controlled or place.random.random() < 0.2:
             place.controlled = True
@@ -100,11 +100,8 @@ def exchanged(place: Place) -> Figures:
         what = f"exchanged for {on_it} before test {after + 1}"
         found: Figures = _written(place, what, before, _blocks(other))
         if code != 1 or "is not the device any more that it was at first" not in place.output:
-            place.complain(f"{what}: exit code {code}")
-            found["not refused"] += 1
-        if "Traceback" in place.output:
-            place.complain(f"{what}: a traceback")
-            found["traceback"] += 1
+            found += place.wrong("not refused", f"{what}: exit code {code}")
+        found += place.tracebacks(what)
         found += place.figures_of_what_is_left(process.pid, what=what)
         found += place.unlabelled()
     return found + Counter({"cases": 1})
@@ -128,8 +125,7 @@ def redirected(place: Place) -> Figures:
         what = f"{on_it} behind the flag's link after {moment:.2f} s"
         found: Figures = Counter({"cases": 1}) + _written(place, what, before, _blocks(other))
         if code not in (0, 1, 4) or "Traceback" in place.output:
-            place.complain(f"{what}: exit code {code}")
-            found["wrong exit code"] += 1
+            found += place.wrong("wrong exit code", f"{what}: exit code {code}")
         found += place.figures_of_what_is_left(process.pid, what=what)
     return found + place.unlabelled()
 
@@ -137,27 +133,17 @@ def redirected(place: Place) -> Figures:
 def aliases(place: Place) -> Figures:
     """A device is in use under another name, and the session is given it by this one, with the flag."""
     with _foreign(place) as (loop, on_it), ExitStack() as undo:
-        alias = Loop(Path(_run("losetup", "-f", "--show", str(loop.image)).strip()), loop.image)
-        undo.callback(_run, "losetup", "-d", str(alias.path))
+        alias = Loop(Path(run("losetup", "-f", "--show", loop.image)), loop.image)
+        undo.callback(run, "losetup", "-d", str(alias.path))
         mounted = on_it in ("ext4", "xfs", "btrfs")
-        undo.enter_context(_mounted(alias, place) if mounted else _open_exclusively(alias))
+        undo.enter_context(_mounted(alias, place) if mounted else opened(alias.path, os.O_RDONLY | os.O_EXCL))
         before = _blocks(loop)
         code = _session(place, str(loop.path), f"--fsstack-overwrite={loop.path}")
         what = f"{on_it}, {'mounted' if mounted else 'open'} through {alias.path}"
         found: Figures = Counter({"cases": 1})
         if code != 4 or "will not be overwritten" not in place.output:
-            place.complain(f"{what}: exit code {code}")
-            found["not refused"] += 1
+            found += place.wrong("not refused", f"{what}: exit code {code}")
         return found + _written(place, what, before, _blocks(loop))
-
-
-@contextlib.contextmanager
-def _open_exclusively(loop: Loop) -> Iterator[None]:
-    fd = os.open(loop.path, os.O_RDONLY | os.O_EXCL)
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def two_sessions(place: Place) -> Figures:
@@ -166,8 +152,7 @@ def two_sessions(place: Place) -> Figures:
     found: Figures = Counter({"cases": 1})
     with place.session("--fsstack-rounds=3", "-v") as first:
         if not place.begun:
-            place.complain("the session did not begin")
-            return Counter({"not begun": 1})
+            return place.wrong("not begun", "the session did not begin")
         time.sleep(place.random.uniform(0, 2))
         second = subprocess.run(
             [*place.command("--fsstack-rounds=1"), f"--basetemp={place.directory / 'tmp2'}"],
@@ -180,8 +165,7 @@ def two_sessions(place: Place) -> Figures:
         late = first.poll() is not None
         code = first.wait(HUNG)
     if code:
-        place.complain(f"the first of two sessions: exit code {code}")
-        found["wrong exit code"] += 1
+        found += place.wrong("wrong exit code", f"the first of two sessions: exit code {code}")
     if late:
         found["too late"] += 1
     elif second.returncode != 4 or "is testing it" not in second.stdout + second.stderr:
@@ -189,8 +173,8 @@ def two_sessions(place: Place) -> Figures:
         if place.over and second.returncode == 0:
             found["too late"] += 1
         else:
-            place.complain(f"the second of two sessions: {second.returncode}: {second.stdout + second.stderr}")
-            found["not refused"] += 1
+            said = f"{second.returncode}: {second.stdout + second.stderr}"
+            found += place.wrong("not refused", f"the second of two sessions: {said}")
     found += place.figures_of_what_is_left(first.pid)
     return found + place.unlabelled()
 
@@ -201,25 +185,18 @@ def two_sessions(place: Place) -> Figures:
 @contextlib.contextmanager
 def _foreign(place: Place, *, blank: bool = False) -> Iterator[tuple[Loop, str]]:
     """A loop device with something on it, and what that is."""
-    image = place.directory / "foreign"
-    with image.open("wb") as file:
-        file.truncate(_SIZE)
-    loop = Loop(Path(_run("losetup", "-f", "--show", str(image)).strip()), image)
-    try:
+    with loop_device(place.directory, "foreign", _SIZE) as device:
         kinds = [kind for kind, tool in TOOLS.items() if commands.which(tool[0])]
         # These need a driver that tells of them, or a second go.
         kinds = [kind for kind in kinds if kind not in ("md", "bcache")]
         kind = "blank" if blank else place.random.choice([*kinds, *BY_HAND, "noise"])
         if kind in BY_HAND:
-            BY_HAND[kind](loop)
+            BY_HAND[kind](device)
         elif kind == "noise":
-            _noise(place, loop)
+            _noise(place, device)
         elif kind != "blank":
-            _run(*TOOLS[kind], str(loop.path), *(("77824",) if kind == "ext4 at 1 MiB" else ()), stdin="passphrase")
-        yield loop, kind
-    finally:
-        _run("losetup", "-d", str(loop.path))
-        image.unlink()
+            run(*TOOLS[kind], device.path, *(("77824",) if kind == "ext4 at 1 MiB" else ()), stdin="passphrase")
+        yield device, kind
 
 
 def _noise(place: Place, loop: Loop) -> None:
@@ -233,35 +210,15 @@ def _noise(place: Place, loop: Loop) -> None:
 
 
 def _blocks(loop: Loop) -> dict[int, int]:
-    """A sum of each block that is not empty."""
-    found = {}
-    fd = os.open(loop.path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fd = os.open(loop.image, os.O_RDONLY)
-    try:
-        offset, size = 0, os.fstat(fd).st_size
-        while offset < size:
-            try:
-                offset = os.lseek(fd, offset, os.SEEK_DATA) // _BLOCK * _BLOCK
-            except OSError:  # nothing but a hole
-                break
-            data = os.pread(fd, _BLOCK, offset)
-            if data.strip(b"\0"):
-                found[offset] = zlib.crc32(data)
-            offset += _BLOCK
-    finally:
-        os.close(fd)
-    return found
+    """A sum of each MiB that is not empty."""
+    return {offset: zlib.crc32(data) for offset, data in loop.contents()}
 
 
 def _written(place: Place, what: str, before: dict[int, int], after: dict[int, int]) -> Figures:
     changed = [offset for offset in before.keys() | after.keys() if before.get(offset) != after.get(offset)]
     if changed:
-        place.complain(f"{what}: written to, in {len(changed)} blocks of 64 KiB from {min(changed)} on")
-    return Counter({"bytes written": len(changed) * _BLOCK}) if changed else Counter()
+        place.complain(f"{what}: written to, in {len(changed)} blocks of 1 MiB from {min(changed)} on")
+    return Counter({"bytes written": len(changed) * _MIB}) if changed else Counter()
 
 
 # -- who uses it -------------------------------------------------------------------------------------------------------
@@ -274,41 +231,33 @@ def _mounted(loop: Loop, place: Place) -> Iterator[None]:
     target = place.directory / "mounted"
     target.mkdir(exist_ok=True)
     # Without writing: nothing that the kernel itself does shall be taken for the session's.
-    done = subprocess.run(["mount", "-o", "ro", loop.path, target], capture_output=True)
-    if done.returncode:
-        raise AssertionError(done.stderr)
+    run("mount", "-o", "ro", loop.path, target)
     try:
         yield
     finally:
-        _run("umount", str(target))
+        run("umount", target)
 
 
-@contextlib.contextmanager
-def _open(loop: Loop, place: Place) -> Iterator[None]:
-    mode = place.random.choice((os.O_RDONLY, os.O_RDWR, os.O_RDONLY | os.O_EXCL))
-    fd = os.open(loop.path, mode)
-    try:
-        yield
-    finally:
-        os.close(fd)
+def _open(loop: Loop, place: Place) -> AbstractContextManager[int]:
+    return opened(loop.path, place.random.choice((os.O_RDONLY, os.O_RDWR, os.O_RDONLY | os.O_EXCL)))
 
 
 @contextlib.contextmanager
 def _behind_a_loop(loop: Loop, place: Place) -> Iterator[None]:
-    above = _run("losetup", "-f", "--show", str(loop.path)).strip()
+    above = run("losetup", "-f", "--show", loop.path)
     try:
         yield
     finally:
-        _run("losetup", "-d", above)
+        run("losetup", "-d", above)
 
 
 @contextlib.contextmanager
 def _read_only(loop: Loop, place: Place) -> Iterator[None]:
-    _run("blockdev", "--setro", str(loop.path))
+    run("blockdev", "--setro", loop.path)
     try:
         yield
     finally:
-        _run("blockdev", "--setrw", str(loop.path))
+        run("blockdev", "--setrw", loop.path)
 
 
 @contextlib.contextmanager
@@ -359,19 +308,15 @@ def _guarded(place: Place, what: str, path: Path, flag: bool) -> Figures:
             pass
     except guard.Refused:
         return Counter()
-    place.complain(f"{what}: claimed by {path}")
-    return Counter({"not refused": 1})
+    return place.wrong("not refused", f"{what}: claimed by {path}")
 
 
-def _session(place: Place, device: str, *arguments: str, ini: str = "") -> int:
+def _session(place: Place, device: str, *arguments: str, ini: str = "") -> int | None:
     place.write(MIRROR if "+" in device else "ext4")
     (place.directory / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
     with place.session("--fsstack-rounds=1", *arguments, device=device) as process:
-        try:
-            return process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            return -1
+        # Another try may hang in the same way, so the end of the block kills it.
+        return code_of(process)
 
 
 def _control(place: Place, loop: Loop) -> Figures:
@@ -380,12 +325,4 @@ def _control(place: Place, loop: Loop) -> Figures:
     code = _session(place, str(loop.path), f"--fsstack-overwrite={loop.path}")
     if code == 0 and before != _blocks(loop):
         return Counter({"controls": 1})
-    place.complain(f"given over, and not written to: exit code {code}")
-    return Counter({"failed controls": 1})
-
-
-def _run(*argv: str, stdin: str = "") -> str:
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True)
-    if done.returncode:
-        raise AssertionError(f"{argv}: {done.stderr}")
-    return done.stdout
+    return place.wrong("failed controls", f"given over, and not written to: exit code {code}")

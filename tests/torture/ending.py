@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_fsstack.machine import commands
-from tests.torture.place import HUNG, SAID, Figures, Place, ended_by, quick_stacks, stacks
+from tests.torture.place import HUNG, SAID, Figures, Place, code_of, ended_by, quick_stacks, stacks
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Seconds that a session of this length takes, roughly: the moments are drawn from these.
@@ -30,31 +30,24 @@ def one_signal(place: Place) -> Figures:
     found: Figures = Counter()
     with place.session("--fsstack-rounds=4", "--fsstack-json=out.json") as process:
         if not place.begun:
-            place.complain("the session did not begin")
-            return Counter({"not begun": 1})
+            return place.wrong("not begun", "the session did not begin")
         time.sleep(moment)
         late = place.over
         code = ended_by(process, [number] * count, pause, group=group)
     what = f"{count} {number.name} at {moment:.3f} s{' to its group' if group else ''}"
     if code is None:
-        place.complain(f"hangs after {what}")
-        found["hung"] += 1
+        found += place.wrong("hung", f"hangs after {what}")
     elif late or (place.over and code == -number):
         # It came when all was over, so it ended the interpreter, or nothing.
         found["too late"] += 1
     elif code != 128 + number:
-        place.complain(f"{what}: exit code {code}")
-        found["wrong exit code" if code else "swallowed"] += 1
-    elif "Traceback" in place.output:
-        place.complain("a traceback")
-        found["traceback"] += 1
+        found += place.wrong("wrong exit code" if code else "swallowed", f"{what}: exit code {code}")
+    else:
+        found += place.tracebacks(what)
     found += place.figures_of_what_is_left(process.pid)
     if not late:
         found += place.out_of_order(what)
-    found += place.unlabelled()
-    if found["unlabelled"]:
-        place.give_over()
-    return found
+    return found + place.unlabelled()
 
 
 def teardowns(place: Place) -> Figures:
@@ -63,22 +56,14 @@ def teardowns(place: Place) -> Figures:
     place.write(*chosen)
     found: Figures = Counter()
     with busy_processors(), place.session("--fsstack-rounds=1", "-k", "python", before=["nice", "-n", "19"]) as process:
-        try:
-            code: int | None = process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            code = None
+        code = code_of(process)
     if code is None:
-        place.complain("a session that nothing ended hangs")
-        found["hung"] += 1
+        found += place.wrong("hung", "a session that nothing ended hangs")
     elif code:
-        place.complain(f"a session that nothing ended: exit code {code}")
-        found["wrong exit code"] += 1
+        found += place.wrong("wrong exit code", f"a session that nothing ended: exit code {code}")
     found["teardowns"] += len(chosen)
     found += place.figures_of_what_is_left(process.pid)
-    found += place.unlabelled()
-    if found["unlabelled"]:
-        place.give_over()
-    return found
+    return found + place.unlabelled()
 
 
 @contextlib.contextmanager
@@ -105,18 +90,15 @@ def killed(place: Place) -> Figures:
     place.write(*chosen)
     with place.session("--fsstack-rounds=4") as process:
         if not place.begun:
-            place.complain("the session did not begin")
-            return Counter({"not begun": 1})
+            return place.wrong("not begun", "the session did not begin")
         time.sleep(moment)
         (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
-    found: Figures = Counter()
     # These are for the clean-up.
-    found += place.figures_of_what_is_left(process.pid, allowed=("journals", "directories"))
+    found = place.figures_of_what_is_left(process.pid, allowed=("journals", "directories"))
     if place.random.random() < 0.5:
         found += _next_session(place, process.pid)
-    with place.session("--fsstack-cleanup") as cleaning:
-        cleaning.wait()
+    place.clean_up()
     if f"left alone: disk {place.device}" in place.output:
         # Killed before it could write down what it had formatted: a person must say that nobody needs the contents.
         found["unproved"] += 1
@@ -135,14 +117,12 @@ def _next_session(place: Place, pid: int) -> Figures:
         code = process.wait(HUNG)
     found: Figures = Counter()
     if code:
-        place.complain(f"the session after one that was killed: exit code {code}")
-        found["wrong exit code"] += 1
+        found += place.wrong("wrong exit code", f"the session after one that was killed: exit code {code}")
     told = [line for line in place.output.splitlines() if f"of process {pid}" in line or "left alone" in line]
     elsewhere = left["directories"] and not told and not place.left(pid)["directories"]
     # Another session has come first then, and says it, if it is not killed before.
     if elsewhere and not commands.wait_until(lambda: any(f"of process {pid}" in text for text in list(SAID)), HUNG):
         found["unsaid"] += 1
     if len(told) > 1:
-        place.complain(f"the session after one that was killed says more than a line: {told}")
-        found["wrong report"] += 1
+        found += place.wrong("wrong report", f"the session after one that was killed says more than a line: {told}")
     return found + place.figures_of_what_is_left(pid, what="after the next session", allowed=("journals",))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections import Counter
 
-from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.torture.place import HUNG, Figures, Place, code_of, quick_stacks
 from tests.torture.tools import DAEMONS, FAULTS, Faulty, Noting
 
 #: What --fsstack-timeout is in these sessions, in seconds.
@@ -43,14 +42,10 @@ def fault(place: Place) -> Figures:
             device=device,
             before=["env", f"PATH={faulty.path}"],
         ) as process:
-            try:
-                code: int | None = process.wait(HUNG)
-            except subprocess.TimeoutExpired:
-                code = None
+            code = code_of(process)
         found += judged(place, what, code)
         if faulty.fired and code == 1 and kind in _TOLD and name not in (first := first_failure(place.output)):
-            place.complain(f"{what}: the first failure is not that one: {first}")
-            found["wrong report"] += 1
+            found += place.wrong("wrong report", f"{what}: the first failure is not that one: {first}")
     finally:
         faulty.remove()
     found += place.figures_of_what_is_left(process.pid, what=what, allowed=admitted(place))
@@ -81,28 +76,22 @@ def judged(place: Place, what: str, code: int | None) -> Figures:
     """What a session made of it that something was wrong: it ended, told, and told no lie."""
     output = place.output
     if code is None:
-        place.complain(f"{what}: hangs")
-        return Counter({"hung": 1})
+        return place.wrong("hung", f"{what}: hangs")
     if "Traceback (most recent call last)" in output or "INTERNALERROR" in output:
-        place.complain(f"{what}: a traceback")
-        return Counter({"traceback": 1})
+        return place.wrong("traceback", f"{what}: a traceback")
     if re.search(r"^\S*/pytest_fsstack/\S+:\d+: ", output, re.MULTILINE):
-        place.complain(f"{what}: an error with lines of the plugin's code")
-        return Counter({"traceback": 1})
+        return place.wrong("traceback", f"{what}: an error with lines of the plugin's code")
     if code == 0:
         # Both tests of the one stack have passed, or were skipped for a reason that is shown.
         if re.search(r"\b2 passed", output) or re.search(r"SKIPPED .*: .+", output):
             return Counter({"not needed": 1})
-        place.complain(f"{what}: exit code 0")
-        return Counter({"swallowed": 1})
+        return place.wrong("swallowed", f"{what}: exit code 0")
     if code not in (1, 4):
-        place.complain(f"{what}: exit code {code}")
-        return Counter({"wrong exit code": 1})
+        return place.wrong("wrong exit code", f"{what}: exit code {code}")
     failures = re.findall(r"^E +(\S.*)", output, re.MULTILINE)
     repeated = [line for line, count in Counter(failures).items() if count > 2 and len(line) > 40]
     if repeated:
-        place.complain(f"{what}: said again and again: {repeated[0]}")
-        return Counter({"wrong report": 1})
+        return place.wrong("wrong report", f"{what}: said again and again: {repeated[0]}")
     return Counter()
 
 

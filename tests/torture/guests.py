@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.machine import commands
 from tests.kernel import boot
-from tests.torture.place import HUNG, SIZE, Figures, Place
+from tests.torture.place import HUNG, SIZE, Figures, Place, code_of
 
 #: Seconds: a guest boots in 15 to 25 without KVM.
 _LIFE = 40.0
@@ -51,18 +51,15 @@ def _foreign_disk(place: Place, vmlinuz: Path) -> Figures:
     try:
         done = boot.run(vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, cwd=place.directory, env=place.environment())
     except boot.GuestError as error:
-        place.complain(f"a guest with a foreign disk: {error}")
-        return Counter({"not begun": 1})
+        return place.wrong("not begun", f"a guest with a foreign disk: {error}")
     (place.directory / "output").write_text(done.stdout + done.stderr)
     what = f"a guest's disk after `{content}`, {use}, {flag or 'no flag'}"
     found: Figures = Counter({"cases": 1})
     if "exit code 4\n" not in done.stdout or "will not be overwritten" not in done.stdout + done.stderr:
-        place.complain(f"{what}: not refused")
-        found["not refused"] += 1
+        found += place.wrong("not refused", f"{what}: not refused")
     sums = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("  /dev/vda")}
     if len(sums) != 1:
-        place.complain(f"{what}: the disk is another one after the session")
-        found["bytes written"] += 1
+        found += place.wrong("bytes written", f"{what}: the disk is another one after the session")
     return found
 
 
@@ -84,36 +81,27 @@ def _ended(place: Place, vmlinuz: Path) -> Figures:
     try:
         commands.wait_until(lambda: _guests(place) or process.poll() is not None, HUNG)
         if process.poll() is not None:
-            place.complain("the session in a guest did not begin")
-            return found + Counter({"not begun": 1})
+            return found + place.wrong("not begun", "the session in a guest did not begin")
         time.sleep(moment)
         late = process.poll() is not None
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(process.pid, number)
-        code: int | None = process.wait(HUNG)
-    except subprocess.TimeoutExpired:
-        code = None
+        code = code_of(process)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
     if code is None:
-        place.complain(f"{what}: hangs")
-        found["hung"] += 1
+        found += place.wrong("hung", f"{what}: hangs")
     elif late:
         found["too late"] += 1
     elif number != signal.SIGKILL and code != 128 + number:
-        place.complain(f"{what}: exit code {code}")
-        found["wrong exit code"] += 1
-    if "Traceback" in place.output:
-        place.complain(f"{what}: a traceback")
-        found["traceback"] += 1
+        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+    found += place.tracebacks(what)
     if not commands.wait_until(lambda: not _guests(place), 10.0):
-        place.complain(f"{what}: left behind: {_guests(place)}")
-        found["processes"] += 1
+        found += place.wrong("processes", f"{what}: left behind: {_guests(place)}")
     if number == signal.SIGKILL:
-        with place.session("--fsstack-cleanup") as cleaning:
-            cleaning.wait()
+        place.clean_up()
     return found + place.figures_of_what_is_left(process.pid, what=what)
 
 

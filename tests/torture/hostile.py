@@ -56,68 +56,14 @@ _UNPACK = frozenset({"gzip", "bzip2", "xz", "zstd", "dpkg-deb", "depmod"})
 MARKUP = "<script>torture()</script>"
 ESCAPE = "\x1b[31mtorture\x1b]0;torture\x07"
 WORDS = (
-    *(
-        "",
-        " ",
-        "\0",
-        "\n",
-        "\r\n",
-        "\x1b[2J",
-        "\u2028",
-        "\u202etxt",
-        "\ud800",
-        "\U0001f4a9",
-        "é" * 3,
-        "\x7f",
-        "a" * 5000,
-    ),
+    *("", " ", "\0", "\n", "\r\n", "\x1b[2J", "\u2028", "\u202etxt", "\ud800", "\U0001f4a9", "\x7f", "a" * 5000),
     *("../../../../etc/passwd", "/etc/passwd", "/dev/sda", "/proc/self/fd/0", "$(touch torture)", "`touch torture`"),
-    *(
-        "; touch torture",
-        "| touch torture",
-        "&& touch torture",
-        "%s%n%x",
-        "{0.__class__}",
-        "{{7*7}}",
-        "${HOME}",
-        "~root",
-    ),
+    *("; touch torture", "| touch torture", "&& touch torture", "%s%n%x", "{0.__class__}", "{{7*7}}", "${HOME}"),
     *("nan", "inf", "-inf", "1e999", "-1", "0", "9" * 400, "0x10", "1_000", "٣", "1e-400", "--help", "-o", "*", "?[a-"),
-    *(
-        MARKUP,
-        '"><img src=x onerror=torture()>',
-        ESCAPE,
-        "=cmd|' /C torture'!A0",
-        "| a | b |\n|---|---|",
-        "](javascript:x)",
-    ),
-    *(
-        "(" * 300,
-        "[" * 3000,
-        "{'a':" * 200,
-        "ext4(" * 99,
-        "1+" * 2000 + "1",
-        "__import__('os').system('touch torture')",
-    ),
-    *(
-        "'",
-        '"',
-        "\\",
-        "'''",
-        "#",
-        ",",
-        "=",
-        ":",
-        "|",
-        "**{}",
-        "*a",
-        "lambda: 0",
-        "f'{1}'",
-        "b'x'",
-        "None",
-        "...",
-        "True",
-    ),
+    *(MARKUP, '"><img src=x onerror=torture()>', ESCAPE, "=cmd|' /C torture'!A0", "| a | b |\n|---|---|", "~root"),
+    *("](javascript:x)", "(" * 300, "[" * 3000, "{'a':" * 200, "ext4(" * 99, "1+" * 2000 + "1", "é" * 3),
+    *("__import__('os').system('touch torture')", "'", '"', "\\", "'''", "#", ",", "=", ":", "|", "**{}", "*a"),
+    *("lambda: 0", "f'{1}'", "b'x'", "None", "...", "True"),
 )
 _SPECS = (
     *("ext4", "luks | ext4", "named = luks(cipher='aes-xts-plain64', key_size=512) | ext4(mount='noatime')"),
@@ -126,18 +72,8 @@ _SPECS = (
 )
 _BUDGETS = ("30%", "luks*: 30%", "luks*: written_bytes 50%", "ext4: seconds <= 2.5", "*: mib >= 1e3")
 _TEXTS = (
-    *_SPECS,
-    *_BUDGETS,
-    "512M",
-    "4G",
-    "loop",
-    "ram",
-    "dir:/tmp",
-    "/dev/null",
-    "load<2",
-    "a=b",
-    "host",
-    "json=x.json",
+    *(*_SPECS, *_BUDGETS),
+    *("512M", "4G", "loop", "ram", "dir:/tmp", "/dev/null", "load<2", "a=b", "host", "json=x.json"),
 )
 
 
@@ -154,9 +90,8 @@ def mutated(draw: random.Random, text: str) -> str:
     for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
         start = draw.randrange(len(text) + 1)
         end = min(len(text), start + draw.choice((0, 0, 1, 2, 8)))
-        middle = draw.choice(
-            (draw.choice(WORDS), text[start:end] * 2, chr(draw.randrange(0x250)), "", draw.choice("|()=',\"[]{}\\%*:"))
-        )
+        sign = draw.choice("|()=',\"[]{}\\%*:")
+        middle = draw.choice((draw.choice(WORDS), text[start:end] * 2, chr(draw.randrange(0x250)), "", sign))
         text = text[:start] + middle + text[end:]
     return text
 
@@ -184,15 +119,11 @@ def spec(draw: random.Random, here: Path) -> None:
 
 def reaching(draw: random.Random, here: Path) -> None:
     """An option that leads out of the stack, in one of the ways in which tools take a path."""
-    target = draw.choice(
-        (str(here / "outside"), "/etc/passwd", "/dev/loop0", "../outside", "./outside", "/nowhere/at/all")
-    )
-    form = draw.choice(
-        ("{}", "-d {}", "-O journal={}", "a,{}", "a={},b", "-l{}", "'{}'", "x:{}", "-J device={}", "({})")
-    )
-    layer, option = draw.choice(
-        (("ext4", "mkfs"), ("ext4", "mount"), ("xfs", "mkfs"), ("btrfs", "mkfs"), ("btrfs", "mount"), ("zfs", "mkfs"))
-    )
+    paths = (str(here / "outside"), "/etc/passwd", "/dev/loop0", "../outside", "./outside", "/nowhere/at/all")
+    forms = ("{}", "-d {}", "-O journal={}", "a,{}", "a={},b", "-l{}", "'{}'", "x:{}", "-J device={}", "({})")
+    options = ("ext4 mkfs", "ext4 mount", "xfs mkfs", "btrfs mkfs", "btrfs mount", "zfs mkfs")
+    target, form = draw.choice(paths), draw.choice(forms)
+    layer, option = draw.choice(options).split()
     before, after = (mutated(draw, "noatime").replace("\0", "") for _ in range(2)) if draw.random() < 0.3 else ("", "")
     value = f"{before.strip()} {form.format(target)} {after.strip()}".strip()
     try:
@@ -293,13 +224,9 @@ def journals(draw: random.Random, here: Path) -> None:
     directory = here / "journals"
     directory.mkdir(mode=0o700, exist_ok=True)
     entry = {"entry": 1, "kind": "thing", "module": "here", "facts": {"path": "/etc/passwd", "number": 3}}
-    session = {
-        "session": {"pid": 2**22 - 1, "start": 5, "boot": "0", "pid_namespace": os.readlink("/proc/self/ns/pid")}
-    }
-    lines = [
-        _spoiled(draw, part) if draw.random() < 0.7 else part for part in (session, entry, {"note": 1, "facts": {}})
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    owner = {"pid": 2**22 - 1, "start": 5, "boot": "0", "pid_namespace": os.readlink("/proc/self/ns/pid")}
+    lines: list[Any] = [{"session": owner}, entry, {"note": 1, "facts": {}}]
+    text = "".join(json.dumps(_spoiled(draw, line) if draw.random() < 0.7 else line) + "\n" for line in lines)
     if draw.random() < 0.4:
         text = mutated(draw, text)
     path = directory / f"{2**22 - 1}-torture"
@@ -356,21 +283,14 @@ _KINDS_OF_FILES = (hostile_packages.FILE, hostile_packages.LINK, hostile_package
 
 def kernels(draw: random.Random, here: Path) -> None:
     """A package of a kernel whose members lead elsewhere."""
-    names = (
-        "boot",
-        "./boot/vmlinuz-6.1",
-        "lib/modules/6.1/x.ko",
-        "/outside",
-        "../outside",
-        "a/../../outside",
-        "boot/x",
-    )
+    inside = "boot", "./boot/vmlinuz-6.1", "lib/modules/6.1/x.ko", "boot/x"
+    names = (*inside, "/outside", "../outside", "a/../../outside", str(here / "outside"))
     targets = (str(here / "outside"), str(here), "..", "../../outside", "/etc", "boot/vmlinuz-6.1", "x" * 300)
     entries = []
     for _ in range(draw.randint(1, 6)):
         kind = draw.choice((*_KINDS_OF_FILES, hostile_packages.DIRECTORY, hostile_packages.DEVICE))
         content = draw.choice(targets).encode() if kind in (0, hostile_packages.LINK) else b"MZ" + bytes(600)
-        entries.append((draw.choice((*names, str(here / "outside"))), kind, draw.choice((0o644, 0o6755)), content))
+        entries.append((draw.choice(names), kind, draw.choice((0o644, 0o6755)), content))
     path = here / f"linux-{draw.randrange(2**60)}.deb"
     with _watching(False):
         data = hostile_packages.deb(hostile_packages.tar(entries), draw.choice(_SUFFIXES))
@@ -390,14 +310,8 @@ def kernels(draw: random.Random, here: Path) -> None:
 _FIO = "[global]\nsize=1M\nrw=randread\n[job]\nbs=4k\n"
 _FIO_LINES = (
     *("filename={}", "directory={}", "read_iolog={}", "write_bw_log={}", "include {}", "exec_prerun=touch torture"),
-    *(
-        "exec_postrun=touch {}",
-        "ioengine=net",
-        "ioengine=external:{}",
-        "filename_format={}",
-        "opendir={}",
-        "aux-path={}",
-    ),
+    *("exec_postrun=touch {}", "ioengine=net", "ioengine=external:{}", "filename_format={}", "opendir={}"),
+    "aux-path={}",
 )
 
 
@@ -462,18 +376,8 @@ def _unpacked(path: Path, here: Path) -> None:
 
 def _member(draw: random.Random, here: Path, name: str) -> tuple[tarfile.TarInfo, io.BytesIO | None]:
     outside = str(here / "outside")
-    names = (
-        name,
-        name,
-        f"../{name}",
-        outside,
-        f"a/../../{name}",
-        "link/outside",
-        "./",
-        "a//b",
-        f"{name}\n\x1b[31m",
-        "é\ud8ff",
-    )
+    leading_out = outside, f"../{name}", f"a/../../{name}", "link/outside"
+    names = (name, name, *leading_out, "./", "a//b", f"{name}\n\x1b[31m", "é\ud8ff")
     member = tarfile.TarInfo(draw.choice(names).encode(errors="replace").decode())
     member.mode = draw.choice((0o644, 0o6755, 0))
     kinds = (
@@ -516,21 +420,16 @@ _WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1, 2)
 def _valid() -> Results:
     chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks.fixed(3), 1, steps=["write"])
     for stack in "ext4", "luks+ext4":
-        chain.stacks[stack] = StackInfo(
-            stack, stack.replace("+", " | "), ["/dev/loop0 on /mnt"], commands=["mkfs.ext4"]
-        )
+        spec = stack.replace("+", " | ")
+        chain.stacks[stack] = StackInfo(stack, spec, ["/dev/loop0 on /mnt"], commands=["mkfs.ext4"])
     for number in range(3):
         chain.orders.append(list(chain.stacks))
         for stack in chain.stacks:
             values = {"seconds": 1.0 + number / 10, "written_bytes": 4096.0}
             chain.add("write", stack, Sample(values, METRICS, {"note": "text"}, ""))
         chain.conditions.append({"load": 0.5})
-    return Results(
-        {"kernel": {"release": "6.1"}, "cpu": {"count": 2}},
-        [chain],
-        start="2026-01-01T00:00:00+00:00",
-        labels={"a": "b"},
-    )
+    environment = {"kernel": {"release": "6.1"}, "cpu": {"count": 2}}
+    return Results(environment, [chain], start="2026-01-01T00:00:00+00:00", labels={"a": "b"})
 
 
 def _spoiled(draw: random.Random, document: Any) -> Any:
@@ -621,17 +520,8 @@ def watch(here: Path) -> None:
     # What Python keeps of the modules that are imported meanwhile is no doing of an input's.
     sys.dont_write_bytecode = True
     starts = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
-    changes = (
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.mkdir",
-        "os.link",
-        "os.symlink",
-        "os.chmod",
-        "os.chown",
-        "os.truncate",
-    )
+    calls = "remove rename rmdir mkdir link symlink chmod chown truncate"
+    changes = [f"os.{call}" for call in calls.split()]
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if not _watched:

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.torture import hostile
-from tests.torture.place import HUNG, Figures, Place
+from tests.torture.place import Figures, Place, code_of
 
 #: Cases in one try: most of the time of a smaller one goes into starting Python.
 CASES = 4000
@@ -59,28 +59,18 @@ def _session(place: Place) -> Figures:
         test.write_text(test.read_text().replace("'ext4'", repr(stack)))
     before = _files(place.directory)
     with place.session("--collect-only", device="loop") as process:
-        try:
-            code: int | None = process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            code = None
+        code = code_of(process)
     what = f"fsstack_{name} = {text[:200]!r} with the stack {stack!r}"
     found: Figures = Counter()
     if code is None:
-        place.complain(f"{what}: hangs")
-        found["hung"] += 1
+        found += place.wrong("hung", f"{what}: hangs")
     elif "Traceback" in place.output or "INTERNALERROR" in place.output or "pytest_fsstack/" in place.output:
-        place.complain(f"{what}: a traceback")
-        found["traceback"] += 1
+        found += place.wrong("traceback", f"{what}: a traceback")
     elif code not in (0, 2, 4):
-        place.complain(f"{what}: exit code {code}")
-        found["wrong exit code"] += 1
-    if (
-        made := _files(place.directory)
-        - before
-        - {"output", "begun", "over", "order", "tmp", "__pycache__", ".benchmarks"}
-    ):
-        place.complain(f"{what}: made {made}")
-        found["outside"] += 1
+        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+    own = {"output", "begun", "over", "order", "tmp", "__pycache__", ".benchmarks"}
+    if made := _files(place.directory) - before - own:
+        found += place.wrong("outside", f"{what}: made {made}")
     return found
 
 

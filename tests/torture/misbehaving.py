@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections import Counter
 from pathlib import Path
 
-from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.torture.place import Figures, Place, code_of, quick_stacks
 
 #: What a test can do to its session, as Python with `fsstack`, `path` (that of the stack), `os`, `sys` and others.
 DEEDS = {
@@ -148,21 +147,14 @@ def misbehaving(place: Place) -> Figures:
 def _ended(place: Place, name: str, what: str) -> Figures:
     found: Figures = Counter({"cases": 1})
     with place.session("--fsstack-rounds=1", "--fsstack-timeout=20", "--tb=short") as process:
-        try:
-            code: int | None = process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            code = None
+        code = code_of(process)
     if code is None:
-        place.complain(f"{what}: hangs")
-        found["hung"] += 1
+        found += place.wrong("hung", f"{what}: hangs")
     elif code < 0 and name not in ENDS:
-        place.complain(f"{what}: exit code {code}")
-        found["wrong exit code"] += 1
+        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
     if "INTERNALERROR" in place.output or "pytest_fsstack/" in place.output.partition("Traceback")[2]:
-        place.complain(f"{what}: a traceback")
-        found["traceback"] += 1
-    with place.session("--fsstack-cleanup") as cleaning:
-        cleaning.wait()
+        found += place.wrong("traceback", f"{what}: a traceback")
+    place.clean_up()
     found += place.figures_of_what_is_left(process.pid, what=what)
     _end_children(place)
     found += place.put_in_order(what, admitted=True, dead=process.pid)

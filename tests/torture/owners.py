@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.torture.place import Figures, Place, code_of, quick_stacks
 
 #: Runs as the owner of the directory: whatever the session makes in it becomes a link to the victim.
 _ATTACK = """
@@ -53,26 +53,18 @@ def owners(place: Place) -> Figures:
         if device.startswith("dir:"):
             place.write("directory", "gocryptfs")
         with place.session("--fsstack-rounds=2", f"--fsstack-dir={directory}", device=device) as process:
-            try:
-                code: int | None = process.wait(HUNG)
-            except subprocess.TimeoutExpired:
-                code = None
+            code = code_of(process)
     finally:
         attacker.kill()
         attacker.wait()
     what = f"{device} in a directory whose owner moves things (seed {seed})"
     found: Figures = Counter({"cases": 1})
     if _state(victim) != before:
-        place.complain(f"{what}: files elsewhere were changed: {_state(victim)}")
-        found["outside"] += 1
+        found += place.wrong("outside", f"{what}: files elsewhere were changed: {_state(victim)}")
     if code is None or code not in (0, 1, 4):
-        place.complain(f"{what}: exit code {code}")
-        found["hung" if code is None else "wrong exit code"] += 1
-    if "Traceback" in place.output:
-        place.complain(f"{what}: a traceback")
-        found["traceback"] += 1
-    with place.session("--fsstack-cleanup") as cleaning:
-        cleaning.wait()
+        found += place.wrong("hung" if code is None else "wrong exit code", f"{what}: exit code {code}")
+    found += place.tracebacks(what)
+    place.clean_up()
     # What was moved away is the owner's to remove.
     found += place.figures_of_what_is_left(process.pid, what=what, allowed=("journals", "directories"))
     for journal in place.left(process.pid)["journals"]:

@@ -23,30 +23,26 @@ def two_devices(place: Place) -> Figures:
     """A signal, SIGKILL and a clean-up, or nothing, while stacks of two devices and of one take turns."""
     number = place.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL, None))
     moment = place.random.uniform(0, 4)
-    with tempfile.TemporaryDirectory(dir=place.directory) as name, loop(Path(name)) as path:
-        second = Place(Path(name), path, place.random)
+    with tempfile.TemporaryDirectory(dir=place.directory) as name, loop(Path(name)) as disk:
+        path, second = disk.path, Place(Path(name), disk.path, place.random)
         queues = [Path("/sys/block", device.name, "queue") for device in (place.device, path)]
         values = {file: file.read_text() for queue in queues for file in (queue / "read_ahead_kb", queue / "nomerges")}
         place.write(*place.random.sample(STACKS, 2))
         with place.session("--fsstack-rounds=2", device=f"{place.device}+{path}") as process:
             if not place.begun:
-                place.complain("the session did not begin")
-                return Counter({"not begun": 1})
+                return place.wrong("not begun", "the session did not begin")
             time.sleep(moment)
             late = place.over
             code = ended_by(process, [number] if number else [], 0)
         found, what = Counter[str](), f"two devices, {number} at {moment:.3f} s"
         if code is None:
-            place.complain(f"hangs after {what}")
-            found["hung"] += 1
+            found += place.wrong("hung", f"hangs after {what}")
         elif late or (number and place.over and code == -number):
             found["too late"] += 1
         elif code != (128 + number if number and number != signal.SIGKILL else -number if number else 0):
-            place.complain(f"{what}: exit code {code}")
-            found["wrong exit code"] += 1
+            found += place.wrong("wrong exit code", f"{what}: exit code {code}")
         if number is signal.SIGKILL:
-            with place.session("--fsstack-cleanup") as cleaning:
-                cleaning.wait()
+            place.clean_up()
             for journal in place.journals():
                 # What the dead session had formatted, a person must give over again.
                 found["unproved"] = 1
@@ -54,14 +50,10 @@ def two_devices(place: Place) -> Figures:
             place.give_over()
         else:
             found += place.out_of_order(what) if not late else Counter()
-            for disk in place, second:
-                found += disk.unlabelled()
-                if found["unlabelled"]:
-                    place.give_over()
+            found += place.unlabelled() + second.unlabelled()
             place.complaints += second.complaints
         found += place.figures_of_what_is_left(process.pid, what=what)
         changed = {str(file): text for file, value in values.items() if (text := file.read_text()) != value}
         if changed:
-            place.complain(f"{what}: settings are not set back: {changed}")
-            found["left"] += 1
+            found += place.wrong("left", f"{what}: settings are not set back: {changed}")
     return found

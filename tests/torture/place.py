@@ -19,6 +19,7 @@ from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Stack
+from tests.real.conftest import Loop, run
 from tests.sessions import FEW_PLUGINS
 
 #: Small, quick to build, and as unlike each other as these can be.
@@ -185,6 +186,19 @@ class Place:
     def complain(self, what: str) -> None:
         self.complaints.append(f"{what}:\n{self.output}")
 
+    def wrong(self, kind: str, what: str) -> Figures:
+        """Complain, and return one of that kind."""
+        self.complain(what)
+        return Counter({kind: 1})
+
+    def tracebacks(self, what: str) -> Figures:
+        """Whether a session has printed one."""
+        return self.wrong("traceback", f"{what}: a traceback") if "Traceback" in self.output else Counter()
+
+    def clean_up(self) -> None:
+        with self.session("--fsstack-cleanup") as process:
+            process.wait()
+
     def left(self, pid: int) -> dict[str, list[str]]:
         """Everything that a session has left behind, by what it is."""
         mine = f"{self.directory}/tmp/"
@@ -219,7 +233,7 @@ class Place:
         left = found()
         if left:
             self.complain(f"{what}: left behind: {left}")
-        return Counter(dict.fromkeys(left, 1))
+        return Counter(left.keys())
 
     def out_of_order(self, what: str = "") -> Figures:
         """Whether a layer was taken down before one that stood on it, or not at all."""
@@ -232,10 +246,9 @@ class Place:
             elif not standing or standing.pop() != layer:
                 standing.append(f"{layer} before its time")
                 break
-        if standing:
-            self.complain(f"{what}: not taken down, or in another order: {standing}")
-            return Counter({"out of order": 1})
-        return Counter()
+        if not standing:
+            return Counter()
+        return self.wrong("out of order", f"{what}: not taken down, or in another order: {standing}")
 
     def put_in_order(self, what: str = "", *, admitted: bool = False, dead: int = 0) -> Figures:
         """Have what the session could not undo undone by the next one; the disk has its label, or it was said why not.
@@ -249,15 +262,13 @@ class Place:
             if admitted and (str(self.device) in said or any(reason in other for other in SAID)):
                 found["admitted"] += 1
             else:
-                self.complain(f"{what}: the device has no label")
-                found["unlabelled"] += 1
+                found += self.wrong("unlabelled", f"{what}: the device has no label")
             self.give_over()
         else:
             found += self.unlabelled()
         if self.journals():
             found["admitted"] = 1
-            with self.session("--fsstack-cleanup") as cleaning:
-                cleaning.wait()
+            self.clean_up()
             for journal in self.journals():
                 journal.unlink()
         return found
@@ -274,7 +285,7 @@ class Place:
         return found
 
     def unlabelled(self) -> Figures:
-        """Whether the device does not carry the scratch label, as it must after every orderly end.
+        """Whether the device does not carry the scratch label, as it must after every orderly end. Then give it over.
 
         It may be blank if no session has come to it since it was given over.
         """
@@ -283,8 +294,8 @@ class Place:
             return Counter()
         if self._blank():
             return Counter()
-        self.complain("the device has no label")
-        return Counter({"unlabelled": 1})
+        self.give_over()
+        return self.wrong("unlabelled", "the device has no label")
 
     def _blank(self) -> bool:
         """Whether nothing was written to where each session writes its label and each filesystem its own."""
@@ -303,17 +314,16 @@ class Place:
 
 
 @contextlib.contextmanager
-def loop(directory: Path) -> Iterator[Path]:
+def loop(directory: Path, name: str = "disk", size: int = SIZE) -> Iterator[Loop]:
     """A loop device, as a disk that sessions are given."""
-    image = directory / "disk"
+    image = directory / name
     with image.open("wb") as file:
-        file.truncate(SIZE)
-    done = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True)
-    device = Path(done.stdout.strip())
+        file.truncate(size)
+    device = Path(run("losetup", "-f", "--show", image))
     try:
-        yield device
+        yield Loop(device, image)
     finally:
-        subprocess.run(["losetup", "-d", device], check=True)
+        run("losetup", "-d", device)
         image.unlink()
 
 
@@ -330,6 +340,11 @@ def ended_by(
         with contextlib.suppress(ProcessLookupError):
             # Not waited for, so that the number is still its own.
             (os.killpg if group else os.kill)(process.pid, number)
+    return code_of(process)
+
+
+def code_of(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a session once it has ended, or None if it hangs."""
     try:
         return process.wait(HUNG)
     except subprocess.TimeoutExpired:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.real.conftest import contents_of
+from tests.torture.place import Figures, Place, code_of, quick_stacks
 from tests.torture.tools import Noting
 
 ENCRYPTED = ("gocryptfs", "encfs", "securefs", "cryfs", "fscrypt", "ecryptfs", "luks", "dmcrypt", "zfs", "bcachefs")
@@ -58,33 +57,27 @@ def secrets(place: Place) -> Figures:
         before=["env", f"PATH={noting.path}"],
     ) as process:
         with sampled(process.pid) as seen:
-            try:
-                code: int | None = process.wait(HUNG)
-            except subprocess.TimeoutExpired:
-                code = None
+            code = code_of(process)
     what = f"secrets of {', '.join(chosen)}"
     found: Figures = Counter({"cases": len(seen)})
-    if code:
-        place.complain(f"{what}: exit code {code}")
-        found["wrong exit code"] += 1
+    if code != 0:
+        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
     known = [bytes.fromhex(line) for line in told.read_text().split()] if told.exists() else []
     if not known:
-        place.complain(f"{what}: no secret was told")
-        found["failed controls"] += 1
-    traces = {"argv and environments": b"\n".join(seen), **_files(place, told), "disk": _data(place.directory / "disk")}
+        found += place.wrong("failed controls", f"{what}: no secret was told")
+    disk = b"".join(data for _, data in contents_of(place.directory / "disk"))
+    traces = {"argv and environments": b"\n".join(seen), **_files(place, told), "disk": disk}
     for secret in known:
         forms = {secret, secret.hex().encode(), base64.b64encode(secret), base64.b64encode(secret).rstrip(b"=")}
         with contextlib.suppress(ValueError):
             forms.add(bytes.fromhex(secret.decode()))
         for name, content in traces.items():
             if any(form in content for form in forms if len(form) >= 8):
-                place.complain(f"{what}: seen in {name}")
-                found["secrets seen"] += 1
+                found += place.wrong("secrets seen", f"{what}: seen in {name}")
     if decoy.encode() in traces["argv and environments"] and decoy.encode() in traces["calls"]:
         found["controls"] += 1
     else:
-        place.complain(f"{what}: the argument that was given away was not seen")
-        found["failed controls"] += 1
+        found += place.wrong("failed controls", f"{what}: the argument that was given away was not seen")
     found += place.figures_of_what_is_left(process.pid)
     for path in [*place.directory.glob("*.out"), noting.environments, told]:
         path.unlink(missing_ok=True)
@@ -126,21 +119,3 @@ def _files(place: Place, told: Path) -> dict[str, bytes]:
         if path.is_file():
             found[str(path)] = path.read_bytes()
     return found
-
-
-def _data(image: Path) -> bytes:
-    """What of a sparse file is no hole."""
-    parts = []
-    fd = os.open(image, os.O_RDONLY)
-    try:
-        end, size = 0, os.fstat(fd).st_size
-        while end < size:
-            try:
-                start = os.lseek(fd, end, os.SEEK_DATA)
-            except OSError:
-                break
-            end = os.lseek(fd, start, os.SEEK_HOLE)
-            parts.append(os.pread(fd, end - start, start))
-    finally:
-        os.close(fd)
-    return b"".join(parts)

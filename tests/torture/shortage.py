@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.torture.faults import judged
-from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.torture.place import Figures, Place, code_of, quick_stacks
 
 #: In a mount namespace of its own: prepare, run the session, and name what it has left in what will vanish.
 _AROUND = """
@@ -40,29 +40,17 @@ def shortage(place: Place) -> Figures:
     # The directory must be there to be mounted on.
     subprocess.run(["mkdir", "-p", "/run/pytest-fsstack"], check=True)
     where = [f"--basetemp={full / 'tmp'}", f"--fsstack-dir={full}"] if kind == "full disk" else []
-    arguments = [
-        "--fsstack-rounds=1",
-        f"--fsstack-json={full}/out.json",
-        f"--fsstack-report=html={full}/out.html",
-        "-ra",
-    ]
-    with place.session(
-        *(arguments + where),
-        device=device,
-        before=["unshare", "-m", "sh", "-c", script, "sh", *words],
-    ) as process:
-        try:
-            code: int | None = process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            code = None
+    reports = [f"--fsstack-json={full}/out.json", f"--fsstack-report=html={full}/out.html", "-ra"]
+    before = ["unshare", "-m", "sh", "-c", script, "sh", *words]
+    with place.session("--fsstack-rounds=1", *reports, *where, device=device, before=before) as process:
+        code = code_of(process)
     found: Figures = Counter({"cases": 1})
     if not place.begun and code:
         # Python or pytest itself could not begin with so little.
         found["not needed"] += 1
         # What pytest does may pass through a wrapper of the plugin.
         if re.search(r'/pytest_fsstack/.*", line \d+.*\n(?!\s*return \(yield\)\n)', place.output):
-            place.complain(f"{what}: a traceback")
-            found["traceback"] += 1
+            found += place.wrong("traceback", f"{what}: a traceback")
     else:
         found += judged(place, what, code)
     if left.exists() and (names := left.read_text().strip()):

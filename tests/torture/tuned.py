@@ -37,22 +37,17 @@ def settings(place: Place) -> Figures:
         told = f"{read_ahead} is {FOREIGN}, not 64" in place.output
         found["controls"] += told
         if not told and code:
-            place.complain("a foreign change of a setting is not told")
-            found["wrong report"] += 1
+            found += place.wrong("wrong report", "a foreign change of a setting is not told")
         read_ahead.write_text(values["read_ahead_kb"])
     elif how is None and written and code not in (0, 1):
-        place.complain(f"a foreign change of a setting: exit code {code}")
-        found["wrong exit code"] += 1
+        found += place.wrong("wrong exit code", f"a foreign change of a setting: exit code {code}")
     if how is signal.SIGKILL:
-        with place.session("--fsstack-cleanup") as cleaning:
-            cleaning.wait()
+        place.clean_up()
     elif code is None:
-        place.complain(f"hangs after {how}")
-        found["hung"] += 1
+        found += place.wrong("hung", f"hangs after {how}")
     left = {name: text for name, value in values.items() if (text := (queue / name).read_text()) != value}
     if left:
-        place.complain(f"settings are not set back: {left}, which were {values}")
-        found["left"] += 1
+        found += place.wrong("left", f"settings are not set back: {left}, which were {values}")
     if how is not signal.SIGKILL:
         return found + place.put_in_order(f"settings, {how}")
     # What the dead session had formatted, a person must give over again.
