@@ -257,8 +257,12 @@ class DeviceGroup:
     def advice(self, space: int) -> str:
         return "give larger devices"
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return _hold_all(self.members)
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with contextlib.ExitStack() as undo:
+            for device in self.members:
+                undo.enter_context(device.held())
+            yield
 
     def opened(self, context: BuildContext, count: int = 1) -> contextlib.AbstractContextManager[Block]:
         if count > self.max_devices:
@@ -277,14 +281,6 @@ def refusals(device: Device) -> dict[Device, guard.Refused]:
             except guard.Refused as refusal:
                 refused[member] = refusal
     return refused
-
-
-@contextlib.contextmanager
-def _hold_all(devices: Iterable[DiskDevice]) -> Iterator[None]:
-    with contextlib.ExitStack() as undo:
-        for device in devices:
-            undo.enter_context(device.held())
-        yield
 
 
 def pinned_to(device: Device, identities: Mapping[str, tuple[object, ...]]) -> Device:

@@ -86,7 +86,7 @@ class HeldDirectory:
                 raise PermissionError(errno.EPERM, f"{directory.path} was exchanged while it was made")
             directory.chmod(mode)
         except BaseException:
-            os.close(directory.fileno())
+            directory.__exit__()
             raise
         return directory
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_fsstack.machine import descriptors, signals
-from pytest_fsstack.machine.commands import stat_fields
+from pytest_fsstack.machine.commands import stat_fields, wait_until
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.units import reason_of
 
@@ -54,11 +54,6 @@ class OutdatedEntryError(Exception):
     """An entry whose thing is gone or was changed. Another thing may have its name, so it is never undone."""
 
 
-def no_facts(facts: Facts) -> dict[str, Fact]:
-    """Return no facts, for things with unique names."""
-    return {}
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of thing, with functions to find and undo it. It is defined beside the code that creates such things.
@@ -72,8 +67,8 @@ class Kind:
     present: Callable[[Machine, Facts], bool]
     #: Undo it, and describe that. Called only if it exists. Raises `UndoError`, or errors of its tools.
     undo: Callable[[Machine, Facts], str]
-    #: Derive facts that later distinguish it from another thing with its name.
-    identify: Callable[[Facts], dict[str, Fact]] = no_facts
+    #: Derive facts that later distinguish it from another thing with its name. Things with unique names need none.
+    identify: Callable[[Facts], dict[str, Fact]] = lambda facts: {}
     #: Whether it survives a reboot.
     outlives_boot: bool = False
     #: Why it is left alone after a reboot, if it survives that.
@@ -382,7 +377,7 @@ def cleanup(
     report = CleanupReport()
     if not directory.exists():
         return report
-    with _cleanup_lock(directory, _FOREVER if asked else _PATIENCE) as alone:
+    with _cleanup_lock(directory, math.inf if asked else _PATIENCE) as alone:
         if not alone:
             report.busy = True
             return report
@@ -401,7 +396,6 @@ def cleanup(
 
 #: Seconds to wait for another session's cleanup, because the same leftovers block both sessions.
 _PATIENCE = 5.0
-_FOREVER = math.inf
 
 
 @contextlib.contextmanager
@@ -409,19 +403,15 @@ def _cleanup_lock(directory: Path, seconds: float) -> Iterator[bool]:
     """Lock out other cleanups, and yield whether that worked. It locks the directory, so no lock file remains."""
     _check_own(directory)
     with descriptors.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        yield _locked(fd, time.monotonic() + seconds)
+        yield wait_until(lambda: _locked(fd), seconds)
 
 
-def _locked(fd: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 #: A journal without its final name is dead after this many seconds. It normally gets the name within a millisecond.

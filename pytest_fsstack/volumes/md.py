@@ -15,6 +15,7 @@ from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
 from pytest_fsstack.volumes import udev
+from pytest_fsstack.volumes.raid import check_chunk_size
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
@@ -105,11 +106,7 @@ class Md(BlockLayer):
     def check_options(self) -> None:
         if self.members < (fewest := _LEVELS[self.level]):
             raise OptionError("devices", f"level {self.level} takes at least {fewest} (got {self.devices})")
-        if self.chunk_size is not None:
-            if self.level == 1:
-                raise OptionError("chunk_size", "level 1 has no chunks")
-            if self.chunk_size < 4096 or self.chunk_size & (self.chunk_size - 1):
-                raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {self.chunk_size})")
+        check_chunk_size(self.level, self.chunk_size)
         if self.level == 0 and (self.initial == "sync" or self.bitmap):
             name = "bitmap" if self.bitmap else "initial"
             raise OptionError(name, "level 0 has nothing to synchronise")

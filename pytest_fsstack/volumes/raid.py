@@ -19,6 +19,16 @@ _MIB = (1 << 20) // SECTOR
 _CHUNK = 64 << 10
 
 
+def check_chunk_size(level: int, size: int | None) -> None:
+    """Raise `OptionError` for a size that no chunk of this level can have. None is the default."""
+    if size is None:
+        return
+    if level == 1:
+        raise OptionError("chunk_size", "level 1 has no chunks")
+    if size < 4096 or size & (size - 1):
+        raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {size})")
+
+
 @dataclass(frozen=True)
 class Raid(MapperLayer):
     """dm-raid, as LVM's RAID: the code of Linux's software RAID, on equal slices of the device below.
@@ -41,11 +51,7 @@ class Raid(MapperLayer):
             raise OptionError("devices", f"level {self.level} takes {fewest} to 253 devices (got {self.devices})")
         if self.level == 10 and self._count % 2:
             raise OptionError("devices", f"level 10 takes devices in pairs (got {self.devices})")
-        if self.chunk_size is not None:
-            if self.level == 1:
-                raise OptionError("chunk_size", "level 1 has no chunks")
-            if self.chunk_size < 4096 or self.chunk_size & (self.chunk_size - 1):
-                raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {self.chunk_size})")
+        check_chunk_size(self.level, self.chunk_size)
 
     @property
     def _count(self) -> int:
