@@ -99,7 +99,7 @@ def samples(size: int) -> Iterator[tuple[int, int]]:
 
 
 def backup_superblocks(size: int) -> list[int]:
-    """Yield the places of backup superblocks away from the ends, in whole blocks.
+    """Return the places of backup superblocks away from the ends, in whole blocks.
 
     These are mkfs's defaults. Other formats that blkid knows have their copies within 16 MiB of the ends: f2fs, nilfs2,
     reiserfs, jfs, ZFS, md, LVM, LUKS2, GPT, HFS+, bcachefs.

@@ -204,7 +204,7 @@ def forget_cache(fd: int) -> None:
     fcntl.ioctl(fd, _BLKFLSBUF)
 
 
-# -- loop devices ------------------------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------------------
 
 
 def last_mount(path: Path) -> str | None:
@@ -218,6 +218,9 @@ def last_mount(path: Path) -> str | None:
     seconds, count, magic, features = struct.unpack_from("<I4xH2xH38xI", superblock, 44)
     # The journal of another device looks like a filesystem, and its times and numbers never change.
     return f"{count} times, at {seconds}" if magic == _EXT_MAGIC and not features & _JOURNAL_DEVICE else None
+
+
+# -- loop devices ------------------------------------------------------------------------------------------------------
 
 
 class Backing(NamedTuple):
