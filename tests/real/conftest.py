@@ -7,8 +7,9 @@ import errno
 import hashlib
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +17,14 @@ import pytest
 
 from pytest_fsstack.guard import holding, users
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, mounts, needs
+from pytest_fsstack.machine import commands, journal, mounts, needs
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import Built, build
 from pytest_fsstack.stack.model import BuildContext, Device, Stack
+from tests import warm
 
 
 def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
@@ -151,10 +154,10 @@ def context_directory(tmp_path: Path) -> Path:
 def context(tmp_path: Path, context_directory: Path) -> Iterator[BuildContext]:
     """For stacks that a test builds itself, of which nothing may be left."""
     mounts.private_namespace()
-    journal = Journal(tmp_path / "journal", RealMachine())
+    book = Journal(tmp_path / "journal", RealMachine())
     context_directory.mkdir()
-    yield BuildContext(context_directory, journal)
-    journal.close()
+    yield BuildContext(context_directory, book)
+    book.close()
     assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
     assert mounts.below(tmp_path) == []
     for left in context_directory.iterdir():
@@ -215,3 +218,153 @@ def mount(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
     yield make
     for target in reversed(made):
         run("umount", target)
+
+
+@contextlib.contextmanager
+def swapped_on(place: Path) -> Iterator[None]:
+    """Use a device or a file as swap space."""
+    run("mkswap", place)
+    run("swapon", place)
+    try:
+        yield
+    finally:
+        run("swapoff", place)
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+SMALL = """
+import pytest
+
+@pytest.mark.fsstack("ext4")
+def test_write(fsstack):
+    (fsstack.path / "file").write_bytes(bytes(1 << 20))
+"""
+
+
+def small_session(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a session of one round of one test in a directory."""
+    (directory / "test_it.py").write_text(SMALL)
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-rounds=1"]
+    return warm.session(*base, *arguments, cwd=directory)
+
+
+TEST = """
+import os, time
+from pathlib import Path
+import pytest
+
+@pytest.mark.fsstack({stacks})
+class TestIt:
+    @pytest.mark.benchmark
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            (fsstack.path / "file").write_bytes(bytes(1 << 20))
+
+    def test_wait(self, fsstack, request):
+        with open(request.config.rootpath / "mounts", "a") as file:
+            print(fsstack.spec, fsstack.path, os.getpid(), file=file, flush=True)
+        flag = request.config.rootpath / "wait"
+        while flag.exists():
+            time.sleep(0.05)
+"""
+
+
+def lacking(stack: str) -> list[str]:
+    """What this machine must have to build it, and has not."""
+    return needs.missing(Stack.parse(stack, BUILT_IN).needs())
+
+
+DISK_SIZE = 512 << 20
+#: Whoever has root shares the journals, so that other tests' sessions would clean up what is to be found here.
+OWN_JOURNALS = 'mkdir -p /run/pytest-fsstack && mount --bind "$0" /run/pytest-fsstack && exec "$@"'
+
+
+def left_of(directory: Path) -> dict[str, list[str]]:
+    """What sessions with their temporary files in a directory have left in the kernel, in any namespace."""
+    mine = f"{directory}/tmp/"
+    loops: list[str] = []
+    mounts: list[str] = []
+    processes: list[str] = []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if mine in (text := backing.read_text()):
+                loops.append(text.strip())
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mine.encode() in (process / "mountinfo").read_bytes():
+                mounts.append(str(process))
+            # The kernel's view of a daemon's command line holds its mount point.
+            if mine.encode() in (words := (process / "cmdline").read_bytes()):
+                processes.append(words.decode(errors="replace"))
+    return {"loops": loops, "mounts": mounts, "processes": processes}
+
+
+class Sessions:
+    """Runs pytest on a test file in a directory of its own, as a user would; its sessions know only of each other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.mounts = directory / "mounts"
+        self.journals = directory / "journals"
+        self.journals.mkdir(mode=0o700)
+        self._pipes = ExitStack()
+
+    def write(self, *stacks: str) -> None:
+        for stack in stacks:
+            if reasons := lacking(stack):
+                pytest.skip("; ".join(reasons))
+        (self.directory / "test_it.py").write_text(TEST.format(stacks=", ".join(map(repr, stacks))))
+        (self.directory / "pytest.ini").write_text("[pytest]\n")
+
+    def command(self, *arguments: str) -> list[str]:
+        base = ["--fsstack-size=512M", f"--basetemp={self.directory / 'tmp'}", "-p", "no:cacheprovider"]
+        alone = ["unshare", "--mount", "sh", "-c", OWN_JOURNALS, str(self.journals)]
+        return [*alone, sys.executable, "-m", "pytest", *base, *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*arguments), cwd=self.directory, capture_output=True, text=True, timeout=600)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a session, and wait until its first stack stands."""
+        (self.directory / "wait").touch()
+        process = subprocess.Popen(
+            self.command(*arguments), cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert process.stdout is not None
+        self._pipes.callback(process.stdout.close)
+        assert commands.wait_until(lambda: self.mounts.exists() and self.mounts.read_text(), 120), process.communicate()
+        return process
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill a session. The kernel takes down all that it has built."""
+        process.kill()
+        process.communicate()
+        assert self.nothing_is_left(), self.left
+
+    def close(self) -> None:
+        """Close what is read from sessions, and undo what killed ones left, such as mount points in /tmp."""
+        self._pipes.close()
+        report = journal.cleanup(self.journals, RealMachine(), lambda: kinds(BUILT_IN.values()))
+        assert [line for line in report.left if " disk /dev/" not in line] == []
+
+    @property
+    def left(self) -> list[str]:
+        return [f"{kind}: {thing}" for kind, things in left_of(self.directory).items() for thing in things]
+
+    def nothing_is_left(self, seconds: float = 60.0) -> bool:
+        return commands.wait_until(lambda: not self.left, seconds)
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[Sessions]:
+    found = Sessions(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def disk(loop_device: LoopDevice) -> Loop:
+    """A disk for such sessions."""
+    return loop_device(size=DISK_SIZE)

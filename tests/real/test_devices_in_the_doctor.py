@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.conftest import Loop, LoopDevice, run
-from tests.warm import session as run_pytest
+from tests.real.conftest import Loop, LoopDevice, run, small_session
 
 pytestmark = pytest.mark.root
 
-TEST = """
-import pytest
-
-@pytest.mark.fsstack("ext2")
-def test_it(fsstack):
-    pass
-"""
-
 
 def asked(directory: Path, *arguments: str) -> tuple[int, str]:
-    (directory / "test_it.py").write_text(TEST)
-    result = run_pytest(f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", *arguments, cwd=directory)
+    result = small_session(directory, *arguments)
     return result.returncode, result.stdout + result.stderr
 
 
@@ -58,6 +48,6 @@ def test_the_doctor_agrees_with_the_session(
     assert (code == 0) is (not reason), answer
     assert reason in answer
     assert reason in plan
-    code, output = asked(tmp_path, "--fsstack-rounds=1", *words)
+    code, output = asked(tmp_path, *words)
     assert code == (4 if reason else 0), output
     assert reason in output

@@ -18,7 +18,7 @@ import pytest
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
-from tests.real.conftest import LoopDevice, run
+from tests.real.conftest import LoopDevice, Sessions, run
 from tests.unit.machine.test_held_directories import at_the_end_of
 
 pytestmark = pytest.mark.root
@@ -221,22 +221,15 @@ def test_it(fsstack):
 """
 
 
-def test_the_next_session_cleans_up_and_says_so(tmp_path: Path) -> None:
+def test_the_next_session_cleans_up_and_says_so(sessions: Sessions, tmp_path: Path) -> None:
+    sessions.write()
     (tmp_path / "test_it.py").write_text(KILLED_IN_A_TEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "device").mkdir()
-    # Journals of its own: else any session on this machine may be the next one.
-    (tmp_path / "journals").mkdir(mode=0o700)
-    Path("/run/pytest-fsstack").mkdir(mode=0o700, exist_ok=True)
-    bind = 'mount --bind "$0" /run/pytest-fsstack && exec "$@"'
-    alone = ["unshare", "-m", "sh", "-c", bind, str(tmp_path / "journals")]
-    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--fsstack-device=dir:{tmp_path / 'device'}"]
-    argv = [*alone, *pytest_]
-    first = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
+    first = sessions.run(f"--fsstack-device=dir:{tmp_path / 'device'}")
     assert first.returncode == -signal.SIGKILL, first.stdout
     (left,) = (tmp_path / "device").iterdir()
     child = (tmp_path / "child").read_text()
-    second = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
+    second = sessions.run(f"--fsstack-device=dir:{tmp_path / 'device'}")
     assert second.returncode == 0, second.stdout
     (line,) = [line for line in second.stdout.splitlines() if str(left) in line]
     assert line.startswith("fsstack: ")

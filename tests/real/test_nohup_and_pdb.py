@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands, mounts
+from tests.real.conftest import left_of
 
 pytestmark = pytest.mark.root
 
@@ -60,17 +61,8 @@ class Session:
         return self.process.wait(60)
 
     def nothing_is_left(self) -> bool:
-        mine = os.fsencode(self.directory / "tmp")
-        found = [*Path("/proc").glob("[0-9]*/mountinfo"), *Path("/sys/block").glob("loop*/loop/backing_file")]
-
-        def read(path: Path) -> bytes:
-            try:
-                return path.read_bytes()
-            except OSError:
-                return b""
-
         return not list((self.directory / "tmp").rglob("fsstack-*")) and commands.wait_until(
-            lambda: not any(mine in read(path) for path in found), 60.0
+            lambda: not any(left_of(self.directory).values()), 60.0
         )
 
 

@@ -10,12 +10,9 @@ import pytest
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.machine import commands
-from tests.real.conftest import Loop
-from tests.real.test_sessions import Sessions, disk, sessions
+from tests.real.conftest import Loop, Sessions
 
 pytestmark = pytest.mark.root
-
-__all__ = ["disk", "sessions"]
 
 
 def waiting(sessions: Sessions, *arguments: str) -> subprocess.Popen[str]:

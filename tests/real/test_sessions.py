@@ -7,143 +7,21 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack import guard
-from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, journal, needs
-from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.session.cleanup import kinds
-from pytest_fsstack.stack.model import Stack
-from tests.real.conftest import Loop, LoopDevice, run
+from pytest_fsstack.machine import commands
+from tests.real.conftest import Loop, Sessions, lacking, run
 from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
-SIZE = 512 << 20
-
-TEST = """
-import os, time
-from pathlib import Path
-import pytest
-
-@pytest.mark.fsstack({stacks})
-class TestIt:
-    @pytest.mark.benchmark
-    def test_write(self, fsstack, timed):
-        with timed(cold=False):
-            (fsstack.path / "file").write_bytes(bytes(1 << 20))
-
-    def test_wait(self, fsstack, request):
-        with open(request.config.rootpath / "mounts", "a") as file:
-            print(fsstack.spec, fsstack.path, os.getpid(), file=file, flush=True)
-        flag = request.config.rootpath / "wait"
-        while flag.exists():
-            time.sleep(0.05)
-"""
-
-
-def lacking(stack: str) -> list[str]:
-    """What this machine must have to build it, and has not."""
-    return needs.missing(Stack.parse(stack, BUILT_IN).needs())
-
-
-#: Whoever has root shares the journals, so that other tests' sessions would clean up what is to be found here.
-OWN_JOURNALS = 'mkdir -p /run/pytest-fsstack && mount --bind "$0" /run/pytest-fsstack && exec "$@"'
-
-
-class Sessions:
-    """Runs pytest on a test file in a directory of its own, as a user would; its sessions know only of each other."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.mounts = directory / "mounts"
-        self.journals = directory / "journals"
-        self.journals.mkdir(mode=0o700)
-        self._pipes = ExitStack()
-
-    def write(self, *stacks: str) -> None:
-        for stack in stacks:
-            if reasons := lacking(stack):
-                pytest.skip("; ".join(reasons))
-        (self.directory / "test_it.py").write_text(TEST.format(stacks=", ".join(map(repr, stacks))))
-        (self.directory / "pytest.ini").write_text("[pytest]\n")
-
-    def command(self, *arguments: str) -> list[str]:
-        base = ["--fsstack-size=512M", f"--basetemp={self.directory / 'tmp'}", "-p", "no:cacheprovider"]
-        alone = ["unshare", "--mount", "sh", "-c", OWN_JOURNALS, str(self.journals)]
-        return [*alone, sys.executable, "-m", "pytest", *base, *arguments]
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(*arguments), cwd=self.directory, capture_output=True, text=True, timeout=600)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a session, and wait until its first stack stands."""
-        (self.directory / "wait").touch()
-        process = subprocess.Popen(
-            self.command(*arguments), cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert process.stdout is not None
-        self._pipes.callback(process.stdout.close)
-        assert commands.wait_until(lambda: self.mounts.exists() and self.mounts.read_text(), 120), process.communicate()
-        return process
-
-    def close(self) -> None:
-        """Close what is read from sessions, and undo what killed ones left, such as mount points in /tmp."""
-        self._pipes.close()
-        report = journal.cleanup(self.journals, RealMachine(), lambda: kinds(BUILT_IN.values()))
-        assert [line for line in report.left if " disk /dev/" not in line] == []
-
-    @property
-    def left(self) -> list[str]:
-        """Everything of these sessions that is still there: loop devices, mounts in any namespace, processes."""
-        mine, found = f"{self.directory}/tmp/", []
-        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-            try:
-                if mine in backing.read_text():
-                    found.append(f"{backing}: {backing.read_text().strip()}")
-            except OSError:
-                continue
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if mine in (process / "mountinfo").read_text():
-                    found.append(f"mount seen by {process}")
-                # The kernel's view of a daemon's command line holds its mount point.
-                if mine.encode() in (process / "cmdline").read_bytes():
-                    found.append(f"process {process}")
-            except OSError:
-                continue
-        return found
-
-    def nothing_is_left(self, seconds: float = 60.0) -> bool:
-        return commands.wait_until(lambda: not self.left, seconds)
-
-
-@pytest.fixture
-def sessions(tmp_path: Path) -> Iterator[Sessions]:
-    found = Sessions(tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def disk(loop_device: LoopDevice) -> Loop:
-    return loop_device(size=SIZE)
-
-
 ALL_KINDS = (
-    "ext4",
-    "ext4 | gocryptfs",
-    "ext4 | encfs",
-    "ext4 | securefs",
-    "xfs | loop(size='64M') | ext2",
-    "btrfs | bind",
+    *("ext4", "ext4 | gocryptfs", "ext4 | encfs", "ext4 | securefs", "xfs | loop(size='64M') | ext2", "btrfs | bind"),
     "ext4 | fscrypt | overlay",
 )
 
@@ -252,17 +130,13 @@ def test_sigkill_while_a_stack_is_being_built_leaves_nothing(sessions: Sessions)
         process = sessions.start("--fsstack-rounds=30")
         (sessions.directory / "wait").unlink()
         time.sleep(delay)
-        process.kill()
-        process.communicate()
-        assert sessions.nothing_is_left(), sessions.left
+        sessions.kill(process)
 
 
 def test_clean_up_after_sigkill_has_only_a_directory_to_remove(sessions: Sessions) -> None:
     sessions.write("ext4 | gocryptfs")
     process = sessions.start("--fsstack-rounds=1")
-    process.kill()
-    process.communicate()
-    assert sessions.nothing_is_left()
+    sessions.kill(process)
     cleaned = sessions.run("--fsstack-cleanup")
     assert cleaned.returncode == 0, cleaned.stdout
     assert str(process.pid) in cleaned.stdout
@@ -285,41 +159,11 @@ def test_a_blank_device_is_used_and_carries_only_the_label_afterwards(sessions: 
     assert b"pytest-fsstack" in disk.image.read_bytes()[:4096]
 
 
-def test_a_device_with_data_is_refused_and_not_a_byte_changes(sessions: Sessions, disk: Loop) -> None:
-    sessions.write("ext4", "xfs")
-    run("mkfs.ext4", "-q", "-L", "photos", disk.path)
-    with disk.untouched():
-        done = used_as_disk(sessions, disk)
-        said = done.stdout + done.stderr
-        assert done.returncode == 4
-        pattern = rf"{disk.path} .*\(ext4\).*'photos'.*`--fsstack-overwrite={disk.path}`"
-        assert len(re.findall(pattern, said)) == 1
-        assert "Traceback" not in said
-        assert not sessions.mounts.exists()
-
-
 def test_given_over_once_it_needs_no_flag_again(sessions: Sessions, disk: Loop) -> None:
     sessions.write("ext4")
     run("mkfs.ext4", "-q", "-L", "photos", disk.path)
     assert used_as_disk(sessions, disk, f"--fsstack-overwrite={disk.path}").returncode == 0
     assert used_as_disk(sessions, disk).returncode == 0
-
-
-def test_a_mounted_device_is_refused_even_when_it_is_given_over(
-    sessions: Sessions, disk: Loop, mount: Callable[[Path], Path]
-) -> None:
-    sessions.write("ext4")
-    # What ext4 would initialise in the background would change bytes by itself.
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", disk.path)
-    target = mount(disk.path)
-    # It lies where pytest looks for tests, and the time of the last access would change.
-    run("mount", "-o", "remount,noatime", target)
-    (target / "file").write_text("mine")
-    os.sync()
-    with disk.untouched():
-        done = used_as_disk(sessions, disk, f"--fsstack-overwrite={disk.path}")
-        assert done.returncode == 4
-        assert re.search(rf"{disk.path} .*{target}\b", done.stdout + done.stderr)
 
 
 def test_the_disk_of_the_root_filesystem_is_refused(sessions: Sessions) -> None:
@@ -337,9 +181,7 @@ def test_the_disk_of_the_root_filesystem_is_refused(sessions: Sessions) -> None:
 def killed_on(disk: Loop, sessions: Sessions) -> subprocess.Popen[str]:
     """A session that was killed while its first stack stood on the disk, of which nothing is left."""
     process = sessions.start(f"--fsstack-device={disk.path}", "--fsstack-rounds=1")
-    process.kill()
-    process.communicate()
-    assert sessions.nothing_is_left(), sessions.left
+    sessions.kill(process)
     assert disk.free()
     return process
 

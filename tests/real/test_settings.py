@@ -12,13 +12,10 @@ import pytest
 
 from pytest_fsstack.devices import DiskDevice
 from pytest_fsstack.stack.model import BuildContext
-from tests.real.conftest import LoopDevice as MakeLoop, built
-from tests.real.test_sessions import SIZE, Sessions, sessions
+from tests.real.conftest import DISK_SIZE, LoopDevice as MakeLoop, Sessions, built
 from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
-
-__all__ = ["sessions"]
 
 #: Global to the machine, so it is a value that disturbs nobody.
 SYSCTL = Path("/proc/sys/fs/xfs/rotorstep")
@@ -40,7 +37,7 @@ def _turn() -> Iterator[None]:
 def before(loop_device: MakeLoop) -> tuple[Path, dict[str, str]]:
     if not SYSCTL.exists():
         pytest.skip("this kernel has no XFS")
-    loop = loop_device(size=SIZE).path
+    loop = loop_device(size=DISK_SIZE).path
     return loop, now(loop)
 
 

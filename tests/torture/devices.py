@@ -17,6 +17,7 @@ from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import opened
 from tests.real.conftest import Loop, run
 from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
+from tests.real.machine.test_groups import behind_a_loop, read_only
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
 from tests.torture.place import HUNG, MIRROR, Figures, Place, code_of, loop as loop_device
 
@@ -243,43 +244,21 @@ def _open(loop: Loop, place: Place) -> AbstractContextManager[int]:
 
 
 @contextlib.contextmanager
-def _behind_a_loop(loop: Loop, place: Place) -> Iterator[None]:
-    above = run("losetup", "-f", "--show", loop.path)
-    try:
-        yield
-    finally:
-        run("losetup", "-d", above)
-
-
-@contextlib.contextmanager
-def _read_only(loop: Loop, place: Place) -> Iterator[None]:
-    run("blockdev", "--setro", loop.path)
-    try:
-        yield
-    finally:
-        run("blockdev", "--setrw", loop.path)
-
-
-@contextlib.contextmanager
 def _locked(loop: Loop, place: Place) -> Iterator[None]:
     with guard.held(guard.identify(loop.path), overwrite=True):
         yield
-
-
-def _hidden(code: str) -> Use:
-    return lambda loop, place: running(code, loop.path)
 
 
 _USES: dict[str, Use] = {
     "idle": lambda loop, place: contextlib.nullcontext(),
     "mounted": _mounted,
     "open": _open,
-    "behind a loop device": _behind_a_loop,
-    "read-only": _read_only,
     "held by another session": _locked,
-    "open in a thread whose process seems dead": _hidden(MAIN_THREAD_ENDED),
-    "open in a thread with descriptors of its own": _hidden(DESCRIPTORS_OF_ITS_OWN),
-    "mapped into memory": _hidden(MAPPING),
+    "behind a loop device": lambda loop, place: behind_a_loop(loop, place.directory),
+    "read-only": lambda loop, place: read_only(loop, place.directory),
+    "open in a thread whose process seems dead": lambda loop, place: running(MAIN_THREAD_ENDED, loop.path),
+    "open in a thread with descriptors of its own": lambda loop, place: running(DESCRIPTORS_OF_ITS_OWN, loop.path),
+    "mapped into memory": lambda loop, place: running(MAPPING, loop.path),
 }
 
 

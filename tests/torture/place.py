@@ -19,7 +19,7 @@ from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Stack
-from tests.real.conftest import Loop, run
+from tests.real.conftest import Loop, left_of, run
 from tests.sessions import FEW_PLUGINS
 
 #: Small, quick to build, and as unlike each other as these can be.
@@ -201,25 +201,11 @@ class Place:
 
     def left(self, pid: int) -> dict[str, list[str]]:
         """Everything that a session has left behind, by what it is."""
-        mine = f"{self.directory}/tmp/"
-        found: dict[str, list[str]] = {
+        return {
             "journals": list(map(str, Path("/run/pytest-fsstack").glob(f"{pid}-*"))),
             "directories": list(map(str, (self.directory / "tmp").rglob("fsstack-*"))),
-            "loops": [],
-            "mounts": [],
-            "processes": [],
+            **left_of(self.directory),
         }
-        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-            with contextlib.suppress(OSError):
-                if mine in (text := backing.read_text()):
-                    found["loops"].append(text.strip())
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mine.encode() in (process / "mountinfo").read_bytes():
-                    found["mounts"].append(str(process))
-                if mine.encode() in (process / "cmdline").read_bytes():
-                    found["processes"].append((process / "cmdline").read_bytes().decode(errors="replace"))
-        return found
 
     def figures_of_what_is_left(
         self, pid: int, *, what: str = "", allowed: Sequence[str] = (), seconds: float = 5.0

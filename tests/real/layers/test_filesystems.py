@@ -21,11 +21,8 @@ from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Stack
-from tests.real.conftest import LoopDevice as MakeLoop, built, run
+from tests.real.conftest import LoopDevice as MakeLoop, Sessions, built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
-from tests.real.test_sessions import Sessions, sessions
-
-__all__ = ["sessions"]
 
 pytestmark = pytest.mark.root
 

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
-from tests.real.conftest import Loop, LoopDevice, run
-from tests.real.machine.test_guard import needs, refused_idle
-from tests.warm import session as run_pytest
+from pytest_fsstack.machine.descriptors import opened
+from tests.real.conftest import Loop, LoopDevice, run, small_session, swapped_on
+from tests.real.machine.test_guard import QUIET, needs, refused_idle
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks", "impatient")]
 
@@ -31,7 +31,7 @@ def test_mounted_through_another_loop_device_on_the_same_file(
     pair: tuple[Loop, Loop], mount: Callable[[Path], Path]
 ) -> None:
     one, two = pair
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", two.path)
+    run("mkfs.ext4", *QUIET, two.path)
     target = mount(two.path)
     reason = refused_idle(one.path, one)
     assert str(two.path) in reason
@@ -45,10 +45,7 @@ def test_a_session_refuses_it_with_the_flag_and_exit_code_4(
     run("mkfs.ext4", "-q", two.path)
     (mount(two.path) / "photo").write_text("not to be lost")
     os.sync()
-    (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack): pass\n")
-    argv = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}"]
-    flags = [f"--fsstack-device={one.path}", f"--fsstack-overwrite={one.path}", "--fsstack-rounds=1"]
-    result = run_pytest(*argv, *flags, cwd=tmp_path)
+    result = small_session(tmp_path, f"--fsstack-device={one.path}", f"--fsstack-overwrite={one.path}")
     assert result.returncode == 4, result.stdout + result.stderr
     assert str(two.path) in result.stdout + result.stderr
     assert b"ext4" in subprocess.run(["blkid", "-p", two.path], capture_output=True).stdout
@@ -64,41 +61,30 @@ def test_a_mounted_partition_of_another_loop_device_on_the_same_file(
     two = loop_device(on=one.image)
     run("partx", "-a", two.path)
     part = Path(f"{two.path}p1")
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", part)
+    run("mkfs.ext4", *QUIET, part)
     mount(part)
     assert str(part) in refused_idle(one.path, one)
 
 
 def test_swap_through_another_loop_device(pair: tuple[Loop, Loop]) -> None:
     one, two = pair
-    run("mkswap", two.path)
-    run("swapon", two.path)
-    try:
+    with swapped_on(two.path):
         assert f"swapoff {two.path}" in refused_idle(one.path)
-    finally:
-        run("swapoff", two.path)
 
 
 def test_a_file_that_is_swap_space_itself(loop_device: LoopDevice) -> None:
     loop = loop_device()
     loop.image.write_bytes(bytes(64 * MIB))
     loop.image.chmod(0o600)
-    run("mkswap", loop.image)
-    run("swapon", loop.image)
-    try:
+    with swapped_on(loop.image):
         assert f"swapoff {loop.image}" in refused_idle(loop.path)
-    finally:
-        run("swapoff", loop.image)
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY | os.O_EXCL, os.O_RDWR], ids=["exclusively", "for-writing"])
 def test_another_loop_device_is_open(pair: tuple[Loop, Loop], flags: int) -> None:
     one, two = pair
-    fd = os.open(two.path, flags)
-    try:
+    with opened(two.path, flags):
         assert str(two.path) in refused_idle(one.path, one)
-    finally:
-        os.close(fd)
 
 
 @needs("sfdisk")
@@ -106,11 +92,11 @@ def test_a_loop_device_on_a_disk_that_is_mounted(loop_device: LoopDevice, mount:
     disk = loop_device()
     (first, second) = disk.partition("gpt", "size=24MiB", "size=24MiB")
     above = loop_device(on=first)
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", second)
+    run("mkfs.ext4", *QUIET, second)
     mount(second)
     # The other partition of that disk shares no byte with it.
     guard.check_idle(above.path)
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", first)
+    run("mkfs.ext4", *QUIET, first)
     target = mount(first)
     reason = refused_idle(above.path, disk)
     assert str(first) in reason
@@ -123,7 +109,7 @@ def test_parts_of_a_file_that_do_not_overlap_are_not_the_same(
     whole = loop_device(size=96 * MIB)
     lower = loop_device("--sizelimit", str(48 * MIB), on=whole.image)
     upper = loop_device("--offset", str(48 * MIB), on=whole.image)
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", upper.path)
+    run("mkfs.ext4", *QUIET, upper.path)
     mount(upper.path)
     guard.check_idle(lower.path)
     assert str(upper.path) in refused_idle(whole.path)
@@ -133,7 +119,7 @@ def test_the_file_of_a_loop_device_on_a_filesystem_that_only_it_keeps(
     loop_device: LoopDevice, mount: Callable[[Path], Path]
 ) -> None:
     outer = loop_device(size=96 * MIB)
-    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", outer.path)
+    run("mkfs.ext4", *QUIET, outer.path)
     target = mount(outer.path)
     with (target / "image").open("wb") as file:
         file.truncate(32 * MIB)

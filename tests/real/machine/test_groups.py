@@ -15,10 +15,10 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
-from tests.real.conftest import Loop, LoopDevice, run
+from pytest_fsstack.machine.descriptors import opened
+from tests.real.conftest import Loop, LoopDevice, Sessions, run
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
 from tests.real.machine.test_several_devices import LOGGED, MIB, MIRROR, group
-from tests.real.test_sessions import Sessions
 
 pytestmark = pytest.mark.root
 
@@ -28,13 +28,6 @@ def pair(loop_device: LoopDevice) -> tuple[Loop, Loop]:
     return loop_device(size=320 * MIB), loop_device(size=320 * MIB)
 
 
-@pytest.fixture
-def sessions(tmp_path: Path) -> Iterator[Sessions]:
-    found = Sessions(tmp_path)
-    yield found
-    found.close()
-
-
 # -- who uses one of them ----------------------------------------------------------------------------------------------
 
 Use = Callable[[Loop, Path], AbstractContextManager[object]]
@@ -42,11 +35,8 @@ Use = Callable[[Loop, Path], AbstractContextManager[object]]
 
 @contextlib.contextmanager
 def open_by(loop: Loop, directory: Path) -> Iterator[None]:
-    fd = os.open(loop.path, os.O_RDONLY)
-    try:
+    with opened(loop.path):
         yield
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager
@@ -158,15 +148,20 @@ def a_node_of_its_own(pair: tuple[Loop, Loop], undo: ExitStack) -> tuple[Path, P
     return pair[0].path, node
 
 
+def a_link(pair: tuple[Loop, Loop], undo: ExitStack) -> tuple[Path, Path]:
+    link = pair[0].image.with_name("link")
+    link.symlink_to(pair[0].path)
+    return pair[0].path, link
+
+
+def a_partition(pair: tuple[Loop, Loop], undo: ExitStack) -> tuple[Path, Path]:
+    return pair[0].path, pair[0].partition("gpt", "size=100MiB", "size=100MiB")[0]
+
+
 @pytest.mark.usefixtures("locks", "impatient")
+@pytest.mark.parametrize("swapped", [False, True], ids=["second", "first"])
 @pytest.mark.parametrize(
-    ("names", "swapped"),
-    [
-        (another_loop_on_the_file, False),
-        (a_loop_on_the_device, False),
-        (a_loop_on_the_device, True),
-        (a_node_of_its_own, True),
-    ],
+    "names", [another_loop_on_the_file, a_loop_on_the_device, a_node_of_its_own, a_link, a_partition]
 )
 def test_two_names_of_the_same_bytes_are_refused(
     pair: tuple[Loop, Loop],
@@ -227,9 +222,7 @@ def test_after_sigkill_what_somebody_put_there_since_stays_on_both_devices(
     first, second = pair
     sessions.write(stack)
     process = sessions.start(*(f"--fsstack-device={loop.path}" for loop in pair), "--fsstack-rounds=1")
-    process.kill()
-    process.communicate()
-    assert sessions.nothing_is_left(), sessions.left
+    sessions.kill(process)
     assert first.free()
     assert second.free()
     option = f"device={second.path}" if stack == MIRROR else f"journal_path={second.path}"
@@ -260,9 +253,7 @@ def test_after_sigkill_both_devices_are_given_over_again_one_by_one(
     sessions.write(MIRROR)
     devices = [f"--fsstack-device={loop.path}" for loop in pair]
     process = sessions.start(*devices, "--fsstack-rounds=1")
-    process.kill()
-    process.communicate()
-    assert sessions.nothing_is_left(), sessions.left
+    sessions.kill(process)
     (sessions.directory / "wait").unlink()
     assert commands.wait_until(lambda: all(loop.free(1) for loop in pair), 60)
     flags = [f"--fsstack-overwrite={loop.path}" for loop in pair]

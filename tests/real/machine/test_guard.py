@@ -14,7 +14,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands, mounts
-from tests.real.conftest import Loop, LoopDevice, run
+from tests.real.conftest import Loop, LoopDevice, run, swapped_on
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -149,12 +149,8 @@ def test_disk_with_a_mounted_partition(loop_device: LoopDevice, mount: Callable[
 
 def test_swap(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    run("mkswap", loop.path)
-    run("swapon", loop.path)
-    try:
+    with swapped_on(loop.path):
         assert f"`swapoff {loop.path}`" in refused_idle(loop.path, loop)
-    finally:
-        run("swapoff", loop.path)
 
 
 def test_behind_a_loop_device(loop_device: LoopDevice) -> None:

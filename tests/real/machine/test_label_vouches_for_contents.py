@@ -58,12 +58,6 @@ def test_what_is_written_beside_the_label_later_is_refused(scratch: Loop, write:
         assert not guard.labelled(scratch.path)
 
 
-def test_what_a_test_left_is_no_reason(scratch: Loop) -> None:
-    with guard.claimed(scratch.path, overwrite=False):
-        pass
-    guard.check_contents(scratch.path)
-
-
 def test_a_label_with_another_digest_is_refused(scratch: Loop) -> None:
     text = scratch.path.read_bytes()[:4096]
     at = text.index(b"digest ") + 7

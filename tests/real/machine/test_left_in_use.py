@@ -13,7 +13,7 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import BuildContext
-from tests.real.conftest import LoopDevice, built, image_of, run
+from tests.real.conftest import LoopDevice, built, image_of, run, swapped_on
 
 pytestmark = pytest.mark.root
 
@@ -78,10 +78,6 @@ def test_the_filesystem_below_a_bind_mount_is_not_thawed(
 
 def test_swap_space_is_named(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    run("mkswap", loop.path)
-    run("swapon", loop.path)
-    try:
+    with swapped_on(loop.path):
         assert "swapoff" in mounts.in_use(RealMachine(), loop.path)
-    finally:
-        run("swapoff", loop.path)
     assert "swapoff" not in mounts.in_use(RealMachine(), loop.path)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,10 +14,10 @@ import pytest
 from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice as LoopFile, RamDevice, parse_device
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import BuildContext, Stack
-from tests.real.conftest import Loop, LoopDevice, built, run
-from tests.warm import session as run_pytest
+from tests.real.conftest import Loop, LoopDevice, built, run, small_session
 
 pytestmark = pytest.mark.root
 
@@ -27,25 +26,10 @@ MIRROR = 'pool(2) | btrfs(data="raid1", metadata="raid1")'
 LOGGED = ("ext4(external_log=True)", "xfs(external_log=True)")
 Held = AbstractContextManager[None]
 
-TEST = """
-import pytest
-
-@pytest.mark.fsstack("ext4")
-def test_write(fsstack):
-    (fsstack.path / "file").write_bytes(bytes(1 << 20))
-"""
-
 
 def group(*paths: Path, overwrite: bool = False) -> Held:
     given_up = {guard.identify(path).identity for path in paths} if overwrite else ()
     return parse_device("+".join(map(str, paths)), size=0, overwrite=given_up).held()
-
-
-def session(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (directory / "test_it.py").write_text(TEST)
-    (directory / "pytest.ini").write_text("[pytest]\n")
-    base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-rounds=1", "-v"]
-    return run_pytest(*base, *arguments, cwd=directory)
 
 
 @pytest.fixture
@@ -172,10 +156,10 @@ def test_the_commands_of_two_devices_build_a_mirror_and_leave_both_labelled(
     pair: tuple[Loop, Loop], tmp_path: Path
 ) -> None:
     words = [f"--fsstack-device={loop.path}" for loop in pair]
-    done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    done = small_session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
     for loop in pair:
         assert re.search(rf"\bdevice: {loop.path}\b.*\bOVERWRITTEN$", done.stdout, re.MULTILINE)
-    done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}")
+    done = small_session(tmp_path, *words, "-v", f"--fsstack-stacks={MIRROR}")
     assert done.returncode == 0, done.stdout
     assert "test_write[pool-2+btrfs-raid1-raid1] PASSED" in done.stdout
     assert [guard.labelled(loop.path) for loop in pair] == [True, True]
@@ -185,12 +169,12 @@ def test_a_stack_of_one_device_uses_the_first_one_of_a_group(pair: tuple[Loop, L
     first, second = pair
     word = f"--fsstack-device={first.path}+{second.path}"
     with second.untouched():
-        done = session(tmp_path, word, "--fsstack-dry-run")
+        done = small_session(tmp_path, word, "--fsstack-dry-run")
         (line,) = [line for line in done.stdout.splitlines() if f"device: {second.path}" in line]
         assert "OVERWRITTEN" not in line
-        assert session(tmp_path, word).returncode == 0
+        assert small_session(tmp_path, word).returncode == 0
     assert guard.labelled(first.path)
-    done = session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    done = small_session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
     assert re.search(rf"\bdevice: {second.path}\b.*\bOVERWRITTEN\b.* pool-2\+btrfs", done.stdout)
 
 
@@ -208,60 +192,21 @@ def test_devices_are_one_group_only_if_all_stacks_need_just_that_many(
         for loop in loops:
             untouched.enter_context(loop.untouched())
         devices = [f"--fsstack-device={loop.path}" for loop in loops]
-        done = session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
+        done = small_session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
     assert done.returncode in (1, 2, 4)
     assert re.search(r"\bpool\b.*\b2\b.*--fsstack-device=/dev/sdb\+/dev/sdc", done.stdout + done.stderr)
     assert "PASSED" not in done.stdout
 
 
-def _same(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
-    link = tmp_path / "link"
-    link.symlink_to(first.path)
-    return first.path, link
-
-
-def _partition(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
-    return first.path, first.partition("gpt", "size=100MiB", "size=100MiB")[0]
-
-
-def _two_partitions(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
-    first_part, second_part = second.partition("gpt", "size=100MiB", "size=100MiB")
-    return first_part, second_part
-
-
 @pytest.mark.usefixtures("locks")
-@pytest.mark.parametrize("swapped", [False, True], ids=["second", "first"])
-@pytest.mark.parametrize(("paths", "reason"), [(_same, "session"), (_partition, r"p1\b|session")])
-def test_the_same_bytes_twice_are_refused(
-    pair: tuple[Loop, Loop], tmp_path: Path, paths: Callable[..., tuple[Path, Path]], reason: str, swapped: bool
-) -> None:
-    one, other = paths(*pair, tmp_path)
-    names = (other, one) if swapped else (one, other)
-    with pair[0].untouched(), pytest.raises(guard.Refused, match=reason), group(*names):
-        pytest.fail("the group was held")
-
-
-@pytest.mark.usefixtures("locks")
-def test_two_partitions_of_one_disk_are_two_devices(pair: tuple[Loop, Loop], tmp_path: Path) -> None:
-    with group(*_two_partitions(*pair, tmp_path)):
+def test_two_partitions_of_one_disk_are_two_devices(pair: tuple[Loop, Loop]) -> None:
+    with group(*pair[0].partition("gpt", "size=100MiB", "size=100MiB")):
         pass
 
 
 def test_a_name_that_is_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"/dev/loop0\+/dev/loop0: /dev/loop0 "):
         parse_device("/dev/loop0+/dev/loop0", size=0, overwrite=())
-
-
-@pytest.mark.usefixtures("locks")
-@pytest.mark.parametrize("position", [0, 1])
-def test_one_of_two_that_is_busy_is_refused(
-    pair: tuple[Loop, Loop], mount: Callable[[Path], Path], position: int
-) -> None:
-    run("mkfs.ext4", "-q", pair[position].path)
-    target = mount(pair[position].path)
-    with pair[1 - position].untouched(), pytest.raises(guard.Refused, match=rf"{pair[position].path} .*{target}\b"):
-        with group(*(loop.path for loop in pair)):
-            pytest.fail("the group was held")
 
 
 @pytest.mark.usefixtures("locks")
@@ -337,12 +282,9 @@ def test_nothing_is_formatted_if_the_second_device_is_in_use_by_now(
     device = parse_device("+".join(str(loop.path) for loop in pair), size=0, overwrite=())
     first, second = pair
     with device.held():
-        in_use = os.open(second.path, os.O_RDONLY | os.O_EXCL)
-        try:
-            in_use_here = rf"{second.path} .*\b{os.getpid()}\b"
-            with second.untouched(), pytest.raises((guard.Refused, BuildError), match=in_use_here):
+        in_use_here = rf"{second.path} .*\b{os.getpid()}\b"
+        with opened(second.path, os.O_RDONLY | os.O_EXCL), second.untouched():
+            with pytest.raises((guard.Refused, BuildError), match=in_use_here):
                 with build(Stack.parse(text, BUILT_IN), device, context):
                     pytest.fail("it was built")
-        finally:
-            os.close(in_use)
         assert guard.labelled(first.path)

@@ -130,31 +130,7 @@ def test_an_idle_disk_is_accepted(machine: Machine, sdb: Path) -> None:
     guard.check_idle(sdb)
 
 
-def test_a_symbolic_link_is_followed(machine: Machine, sdb: Path) -> None:
-    link = machine.dev / "by-id"
-    link.symlink_to(sdb)
-    guard.check_idle(link)
-    machine.mount(1, "8:16", "/mnt")
-    assert "/mnt" in refusal(link)
-
-
-@pytest.mark.parametrize(("name", "is_there"), [("nothing", False), ("file", True)])
-def test_what_is_no_block_device_is_refused(machine: Machine, name: str, is_there: bool) -> None:
-    (machine.dev / "file").touch()
-    assert ("block" in refusal(machine.dev / name)) == is_there
-
-
-def test_a_drive_without_a_medium_is_refused(machine: Machine) -> None:
-    assert "medium" in refusal(machine.disk("sr0", "11:0", sectors=0))
-
-
 # -- mounts ------------------------------------------------------------------------------------------------------------
-
-
-def test_mounted_in_another_namespace(machine: Machine, sdb: Path) -> None:
-    machine.process(7, "container", namespace="2")
-    machine.mount(7, "8:16", r"/mnt/my\040data")
-    assert re.search(r"/mnt/my data\b.*\b7\b.*\bcontainer\b", refusal(sdb))
 
 
 def test_mounts_that_only_a_process_outside_a_chroot_sees(machine: Machine, sdb: Path) -> None:
@@ -174,13 +150,6 @@ def test_a_source_without_a_node_in_our_namespace_is_found_by_its_name(machine: 
     (machine.sys / "class/block/fsstack-test-sdb").symlink_to(machine.sys / "block/sdb")
     machine.mount(1, "0:40", "/mnt", source="/dev/fsstack-test-sdb", kind="btrfs")
     assert "/mnt" in refusal(sdb)
-
-
-def test_another_device_of_a_mounted_btrfs(machine: Machine, sdb: Path) -> None:
-    devices = machine.sys / "fs/btrfs/1234-abcd/devices"
-    devices.mkdir(parents=True)
-    (devices / "sdb").symlink_to(machine.sys / "block/sdb")
-    assert "1234-abcd" in refusal(sdb)
 
 
 def test_a_device_that_the_kernel_exports(machine: Machine, sdb: Path) -> None:
@@ -226,14 +195,6 @@ def test_the_root_filesystem_of_a_chrooted_session_is_that_of_init_too(laptop: M
 
 def test_an_idle_partition_of_the_disk_with_the_root_filesystem_is_accepted(laptop: Machine) -> None:
     guard.check_idle(laptop.dev / "sda3")
-
-
-def test_a_disk_is_in_use_when_a_partition_is(machine: Machine, sdb: Path) -> None:
-    sdb1 = machine.partition("sdb", "sdb1", "8:17", 2048, 100000)
-    machine.mount(1, "8:17", "/mnt")
-    assert re.search(r"/dev/sdb1\b.*/mnt", refusal(sdb))
-    assert "/mnt" in refusal(sdb1)
-    assert "/dev/" not in refusal(sdb1)
 
 
 def test_a_partition_is_in_use_when_its_disk_is(machine: Machine, sdb: Path) -> None:
@@ -339,12 +300,6 @@ def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path
 # -- swap, device mapper, md, loop -------------------------------------------------------------------------------------
 
 
-def test_swap_space(machine: Machine, sdb: Path) -> None:
-    with (machine.proc / "swaps").open("a") as file:
-        file.write(f"{sdb} partition 1000 0 -2\n")
-    assert f"`swapoff {sdb}`" in refusal(sdb)
-
-
 def test_a_swap_file_is_not_the_device(machine: Machine, sdb: Path) -> None:
     (machine.dev / "swapfile").touch()
     with (machine.proc / "swaps").open("a") as file:
@@ -375,20 +330,7 @@ def test_an_idle_device_mapper_device_is_accepted(machine: Machine, sdb: Path) -
     guard.check_idle(machine.disk("dm-3", "253:3", slaves=["sdb"]))
 
 
-def test_a_device_behind_a_loop_device(machine: Machine, sdb: Path) -> None:
-    loop = machine.sys / "block/loop4/loop"
-    loop.mkdir(parents=True)
-    (loop / "backing_file").write_text(f"{sdb}\n")
-    assert "`losetup -d /dev/loop4`" in refusal(sdb)
-
-
 # -- open files --------------------------------------------------------------------------------------------------------
-
-
-def test_open_in_a_process(machine: Machine, sdb: Path) -> None:
-    machine.process(7, "qemu")
-    machine.opened(7, sdb)
-    assert re.search(r"\b7\b.*\bqemu\b", refusal(sdb))
 
 
 def test_a_process_that_closes_it_soon_is_waited_for(
@@ -420,25 +362,6 @@ def test_only_writing_to_the_whole_disk_endangers_a_partition(
         assert re.search(r"/dev/sdb\b.*\b7\b.*\bsmartd\b", refusal(sdb1))
     else:
         guard.check_idle(sdb1)
-
-
-def test_held_by_the_kernel_in_a_way_that_shows_nowhere_else(
-    machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-
-    def busy(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if flags & os.O_EXCL and Path(path) == sdb:
-            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
-        return real(path, flags, mode, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", busy)
-    assert "kernel" in refusal(sdb)
-
-
-def test_read_only(machine: Machine, sdb: Path) -> None:
-    (machine.sys / "block/sdb/ro").write_text("1\n")
-    assert "`blockdev --setrw`" in refusal(sdb)
 
 
 # -- checks that cannot be made ----------------------------------------------------------------------------------------

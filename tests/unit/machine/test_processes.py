@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands, journal, orphans, processes
+from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack.model import BuildContext
 
 START = """
 import time
@@ -96,6 +98,14 @@ def test_a_daemon_cannot_read_the_passphrase_once_it_has_started() -> None:
         assert held.read_bytes() == b""
     finally:
         daemon.kill()
+
+
+def test_each_stack_has_a_passphrase_of_its_own(tmp_path: Path) -> None:
+    passphrases = set()
+    for _ in range(5):
+        with BuildContext(tmp_path, Journal(tmp_path, RealMachine())).secret.passphrase() as fd:
+            passphrases.add(commands.run("cat", f"/proc/self/fd/{fd}", fds=(fd,)))
+    assert [len(text) for text in passphrases] == [64] * 5
 
 
 def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:
