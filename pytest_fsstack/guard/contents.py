@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pytest_fsstack.guard.disk import Disk, Refused, identify, refusing_errors, shown_size
+from pytest_fsstack.guard.disk import Disk, Refused, refusing_errors, shown_size
 from pytest_fsstack.guard.label import digest_of, label_on
 from pytest_fsstack.guard.reading import in_words, opened_uncached, pread, probe, samples
 from pytest_fsstack.machine.blockdev import node, partitions
 
 
-def check_contents(path: Path) -> None:
-    """Raise `Refused` unless the device is blank, or unchanged since `write_label`.
+def refuse_contents(disk: Disk) -> None:
+    """Raise `Refused` unless the device is blank, or unchanged since `write_label_on`.
 
     A blank device has no partitions, no signature that blkid knows, and zeros at all examined places. Data without a
     signature, such as plain dm-crypt, can only be recognised because it is not zero.
     """
-    refuse_contents(identify(path))
-
-
-def refuse_contents(disk: Disk) -> None:
     with refusing_errors(disk.user_path):
         if contents := _contents(disk):
             flag = f"--fsstack-overwrite={disk.user_path}"

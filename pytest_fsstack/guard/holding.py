@@ -100,7 +100,7 @@ class Held:
         blockdev.forget_cache(self._fd)
 
     def label(self, record_proof: RecordProof | None = None) -> None:
-        """Erase the device and write the scratch label. Raises the errors of `write_label`.
+        """Erase the device and write the scratch label. Raises the errors of `write_label_on`.
 
         It uses the device's number, so the device is labelled even if its name now leads elsewhere.
         """
@@ -161,13 +161,6 @@ def _disown() -> None:
 
 
 os.register_at_fork(after_in_child=_disown)
-
-
-@contextlib.contextmanager
-def claimed(path: Path, *, overwrite: bool, record: Record = _unrecorded) -> Iterator[Held]:
-    """Hold the device at `path` for a single use, like `Held.claimed`."""
-    with held(identify(path), overwrite=overwrite) as device, device.claimed(record=record):
-        yield device
 
 
 @contextlib.contextmanager

@@ -37,19 +37,15 @@ class _Label:
     digest: str
 
 
-def write_label(path: Path) -> None:
-    """Erase a checked device and write a label that permits later sessions to overwrite it.
-
-    Raises `Refused` if it is too small or busy, and `commands.CommandError` or OSError if writing fails.
-    """
-    write_label_on(identify(path))
-
-
 #: A function that stores facts in the journal: the proof that a device was being erased.
 RecordProof = Callable[[Mapping[str, str]], None]
 
 
 def write_label_on(disk: Disk, record_proof: RecordProof | None = None) -> None:
+    """Erase a checked device and write a label that permits later sessions to overwrite it.
+
+    Raises `Refused` if it is too small or busy, and `commands.CommandError` or OSError if writing fails.
+    """
     check_size(disk)
     if partitions(disk.sysfs):
         commands.run("wipefs", "-aq", disk.path)  # tells the kernel to forget the partitions
@@ -82,7 +78,7 @@ def _opened_exclusively(disk: Disk) -> Iterator[int]:
 
 
 def labelled(path: Path) -> bool:
-    """Whether a device is unchanged since `write_label`. Raises `Refused` if that cannot be determined."""
+    """Whether a device is unchanged since `write_label_on`. Raises `Refused` if that cannot be determined."""
     disk = identify(path)
     with refusing_errors(path), opened_uncached(disk) as fd:
         label = label_on(fd, disk.size)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_fsstack.guard import sharing
-from pytest_fsstack.guard.disk import Disk, Refused, identify, refusing_errors
+from pytest_fsstack.guard.disk import Disk, Refused, refusing_errors
 from pytest_fsstack.guard.sharing import Area, overlapping
 from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
@@ -29,18 +29,14 @@ PATIENCE = 10.0
 TERMINATION = 30.0
 
 
-def check_idle(path: Path) -> None:
-    """Raise `Refused` unless `path` is a block device that nothing uses, in whole or in part.
+def check_unused(disk: Disk, ours: frozenset[int], patience: float) -> None:
+    """Raise `Refused` unless nothing uses a device, in whole or in part.
 
     Uses are: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
     device, exported by NVMe over fabrics, open in a process, held by the kernel, under the root filesystem, or
-    read-only. A check that cannot run counts as an objection.
+    read-only. Descriptors in `ours` are allowed; other processes get `patience` to close theirs. A check that cannot
+    run counts as an objection.
     """
-    check_unused(identify(path), frozenset(), PATIENCE)
-
-
-def check_unused(disk: Disk, ours: frozenset[int], patience: float) -> None:
-    """Check like `check_idle`. Descriptors in `ours` are allowed; other processes get `patience` to close theirs."""
     with refusing_errors(disk.user_path):
         areas = overlapping(disk)
         for look in _CHECKS:
@@ -183,7 +179,7 @@ _CHECKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
 )
 
 
-def _busy(disk: Disk, areas: Areas, ours: frozenset[int] = frozenset()) -> str | None:
+def _busy(disk: Disk, areas: Areas, ours: frozenset[int]) -> str | None:
     """Return a use that may be short, or that no other check finds."""
     return _opened(areas, ours) or _mapped(areas) or _exclusive(disk, areas)
 

@@ -30,6 +30,7 @@ from pytest_fsstack.guard import holding, label
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal
+from tests import guarding
 KINDS = kinds(BUILT_IN.values())
 journal_directory, device, here = map(pathlib.Path, sys.argv[1:])
 from pytest_fsstack.machine.real import RealMachine
@@ -77,7 +78,7 @@ def loop(loop_device: LoopDevice) -> Loop:
 
 
 CLAIM = """
-disk = stack.enter_context(guard.claimed(device, overwrite=True, record=lambda d: nullcontext()))
+disk = stack.enter_context(guarding.claimed(device, overwrite=True, record=lambda d: nullcontext()))
 note = entry("disk", **guard.identify(device).facts())
 commands.run("wipefs", "-aq", disk.path)
 commands.run("mkfs.ext4", "-q", "-F", disk.path)

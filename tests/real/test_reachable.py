@@ -13,6 +13,7 @@ from pytest_fsstack import guard
 from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
+from tests import guarding
 from tests.real.conftest import LoopDevice
 from tests.warm import session as run_pytest
 
@@ -42,7 +43,7 @@ def test_another_user_reaches_what_is_on_a_stack_and_nothing_else(tmp_path: Path
 @pytest.mark.usefixtures("locks")
 def test_a_reader_for_some_seconds_at_the_end_costs_no_label(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    with guard.claimed(loop.path, overwrite=True):
+    with guarding.claimed(loop.path, overwrite=True):
         file = loop.path.open("rb")
         timer = threading.Timer(4.5, file.close)
         timer.start()

@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import opened
+from tests import guarding
 from tests.real.conftest import Loop, run
 from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
 from tests.real.machine.test_groups import behind_a_loop, read_only
@@ -283,7 +284,7 @@ def _named(place: Place, path: Path, undo: ExitStack) -> Path:
 def _guarded(place: Place, what: str, path: Path, flag: bool) -> Figures:
     """The guard itself, in this process."""
     try:
-        with guard.claimed(path, overwrite=flag):
+        with guarding.claimed(path, overwrite=flag):
             pass
     except guard.Refused:
         return Counter()

@@ -21,6 +21,7 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block, BuildContext, Pool, Stack
 from pytest_fsstack.volumes import caches, md
+from tests import guarding
 from tests.kernel.guest.common import ended, forked, write
 
 DISKS = [Path(f"/dev/vd{letter}") for letter in "abcd"]
@@ -146,7 +147,7 @@ def test_what_a_killed_session_left_is_stopped(tmp_path: Path) -> None:
             assert left() == []
         finally:
             for disk in DISKS[2:]:
-                guard.write_label(disk)
+                guarding.write_label(disk)
 
 
 def killed(text: str, directory: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import opened
+from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, small_session, swapped_on
 from tests.real.machine.test_guard import QUIET, needs, refused_idle
 
@@ -95,7 +96,7 @@ def test_a_loop_device_on_a_disk_that_is_mounted(loop_device: LoopDevice, mount:
     run("mkfs.ext4", *QUIET, second)
     mount(second)
     # The other partition of that disk shares no byte with it.
-    guard.check_idle(above.path)
+    guarding.check_idle(above.path)
     run("mkfs.ext4", *QUIET, first)
     target = mount(first)
     reason = refused_idle(above.path, disk)
@@ -111,7 +112,7 @@ def test_parts_of_a_file_that_do_not_overlap_are_not_the_same(
     upper = loop_device("--offset", str(48 * MIB), on=whole.image)
     run("mkfs.ext4", *QUIET, upper.path)
     mount(upper.path)
-    guard.check_idle(lower.path)
+    guarding.check_idle(lower.path)
     assert str(upper.path) in refused_idle(whole.path)
 
 
@@ -135,6 +136,6 @@ def test_the_file_of_a_loop_device_on_a_filesystem_that_only_it_keeps(
 
 def test_two_sessions_cannot_have_two_ways_to_the_same_data(pair: tuple[Loop, Loop]) -> None:
     one, two = pair
-    with guard.claimed(one.path, overwrite=False), pytest.raises(guard.Refused, match="session"):
-        with guard.claimed(two.path, overwrite=False):
+    with guarding.claimed(one.path, overwrite=False), pytest.raises(guard.Refused, match="session"):
+        with guarding.claimed(two.path, overwrite=False):
             pytest.fail("both were claimed")

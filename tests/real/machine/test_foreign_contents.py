@@ -16,6 +16,7 @@ from pytest_fsstack import devices, guard
 from pytest_fsstack.guard import label
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.volumes.md import Md
+from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, small_session
 from tests.real.machine.headers import headers
 
@@ -152,7 +153,7 @@ def foreign(request: pytest.FixtureRequest, loop_device: LoopDevice) -> Loop:
 def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str, loop_device: LoopDevice) -> None:
     refused = functools.partial(pytest.raises, guard.Refused, match=f"`--fsstack-overwrite={foreign.path}`")
     with foreign.untouched():
-        with refused() as caught, guard.claimed(foreign.path, overwrite=False):
+        with refused() as caught, guarding.claimed(foreign.path, overwrite=False):
             pytest.fail("the device was claimed")
         assert NAMES.get(kind, "") in str(caught.value)
         blank = loop_device()

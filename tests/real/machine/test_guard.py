@@ -14,6 +14,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands, mounts
+from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, swapped_on
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -35,9 +36,9 @@ def refused_idle(device: Path, *loops: Loop) -> str:
 
 def refused_contents(device: Path, *loops: Loop) -> str:
     """The reason; nothing uses the device, which holds something."""
-    guard.check_idle(device)
+    guarding.check_idle(device)
     with pytest.raises(guard.Refused):
-        guard.check_contents(device)
+        guarding.check_contents(device)
     reason = _refused(device, *loops, overwrite=False)
     assert f"`--fsstack-overwrite={device}`" in reason
     return reason
@@ -47,7 +48,7 @@ def _refused(device: Path, *loops: Loop, overwrite: bool) -> str:
     with contextlib.ExitStack() as stack:
         for loop in loops:
             stack.enter_context(loop.untouched())
-        with pytest.raises(guard.Refused) as caught, guard.claimed(device, overwrite=overwrite):
+        with pytest.raises(guard.Refused) as caught, guarding.claimed(device, overwrite=overwrite):
             pytest.fail("the device was claimed")
     message, reason = str(caught.value), caught.value.reason
     assert caught.value.device == device
@@ -143,8 +144,8 @@ def test_disk_with_a_mounted_partition(loop_device: LoopDevice, mount: Callable[
     assert re.search(rf"{one} .*{target}\b", refused_idle(disk.path, disk))
     assert str(target) in refused_idle(one, disk)
     # The other one is free all the same, as on a laptop with one disk.
-    guard.check_idle(two)
-    guard.check_contents(two)
+    guarding.check_idle(two)
+    guarding.check_contents(two)
 
 
 def test_swap(loop_device: LoopDevice) -> None:
@@ -199,14 +200,14 @@ def test_the_disk_of_the_root_filesystem() -> None:
     if not sysfs.exists():
         pytest.skip("the root filesystem is on no block device")
     with pytest.raises(guard.Refused, match=r"\broot\b"):
-        guard.check_idle(Path("/dev") / sysfs.resolve().name)
+        guarding.check_idle(Path("/dev") / sysfs.resolve().name)
 
 
 def test_detached_loop_device(loop_device: LoopDevice) -> None:
     loop = loop_device()
     run("losetup", "-d", loop.path)
     with pytest.raises(guard.Refused, match=r"\bmedium\b"):
-        guard.check_idle(loop.path)
+        guarding.check_idle(loop.path)
 
 
 # -- not blank ---------------------------------------------------------------------------------------------------------
@@ -298,19 +299,19 @@ def test_data_behind_a_stale_cache(loop_device: LoopDevice) -> None:
         else:
             pytest.fail("the cache was never stale")
         with pytest.raises(guard.Refused, match=rf"\bbyte {at}\b"):
-            guard.check_contents(loop.path)
+            guarding.check_contents(loop.path)
 
 
 @needs("sfdisk")
 def test_data_written_through_the_whole_disk_that_is_still_in_its_cache(loop_device: LoopDevice) -> None:
     loop = loop_device()
     (part,) = loop.partition("dos", "start=2048, size=24MiB")
-    guard.check_contents(part)
+    guarding.check_contents(part)
     with loop.path.open("r+b", buffering=0) as disk:
         disk.seek(2 * MIB)
         disk.write(b"data")
         with pytest.raises(guard.Refused, match=rf"\bbyte {1 * MIB}\b"):
-            guard.check_contents(part)
+            guarding.check_contents(part)
 
 
 # -- the scratch label -------------------------------------------------------------------------------------------------
@@ -319,14 +320,14 @@ def test_data_written_through_the_whole_disk_that_is_still_in_its_cache(loop_dev
 @pytest.fixture
 def scratch(loop_device: LoopDevice) -> Loop:
     loop = loop_device()
-    guard.write_label(loop.path)
+    guarding.write_label(loop.path)
     assert guard.labelled(loop.path)
     return loop
 
 
 def test_blank_is_accepted_and_labelled_afterwards(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    with guard.claimed(loop.path, overwrite=False) as disk:
+    with guarding.claimed(loop.path, overwrite=False) as disk:
         assert disk.path == loop.path
         disk.check()
     assert guard.labelled(loop.path)
@@ -335,7 +336,7 @@ def test_blank_is_accepted_and_labelled_afterwards(loop_device: LoopDevice) -> N
 
 def test_labelled_is_accepted_again_and_again(scratch: Loop) -> None:
     for _ in range(2):
-        with guard.claimed(scratch.path, overwrite=False) as disk:
+        with guarding.claimed(scratch.path, overwrite=False) as disk:
             run("wipefs", "-aq", disk.path)
             run("mkfs.ext4", "-q", "-F", disk.path)
         assert guard.labelled(scratch.path)
@@ -344,15 +345,15 @@ def test_labelled_is_accepted_again_and_again(scratch: Loop) -> None:
 
 def test_what_a_test_left_between_the_ends_is_scratch(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    with guard.claimed(loop.path, overwrite=False):
+    with guarding.claimed(loop.path, overwrite=False):
         loop.write(b"left by a test", 30 * MIB)
-    guard.check_contents(loop.path)
+    guarding.check_contents(loop.path)
 
 
 def test_given_up_is_accepted(ext4: Loop) -> None:
-    with guard.claimed(ext4.path, overwrite=True):
+    with guarding.claimed(ext4.path, overwrite=True):
         assert guard.signature(ext4.path).startswith("ext4 ")
-    guard.check_contents(ext4.path)
+    guarding.check_contents(ext4.path)
 
 
 @needs("sfdisk")
@@ -361,7 +362,7 @@ def test_a_partition_is_labelled_without_its_neighbour_being_touched(loop_device
     one, two = disk.partition("gpt", "size=24MiB", "size=24MiB")
     run("mkfs.ext4", "-q", one)
     before = one.read_bytes(), disk.image.read_bytes()[:MIB]
-    with guard.claimed(two, overwrite=False):
+    with guarding.claimed(two, overwrite=False):
         pass
     assert guard.labelled(two)
     assert (one.read_bytes(), disk.image.read_bytes()[:MIB]) == before
@@ -376,7 +377,7 @@ def test_a_partition_is_labelled_without_its_neighbour_being_touched(loop_device
 )
 def test_a_filesystem_that_the_user_made_later_is_not_ours(loop_device: LoopDevice, argv: list[str]) -> None:
     loop = loop_device(size=320 * MIB)
-    guard.write_label(loop.path)
+    guarding.write_label(loop.path)
     run(*argv, loop.path)
     assert f"({argv[0].removeprefix('mkfs.')})" in refused_contents(loop.path, loop)
 
@@ -410,15 +411,15 @@ def test_a_label_copied_to_a_bigger_device_is_not_ours(scratch: Loop, loop_devic
 def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from pytest_fsstack import guard\n"
+        "from tests import guarding\n"
         "from pytest_fsstack.guard import holding\n"
         "holding.LOCKS = pathlib.Path(sys.argv[2])\n"
-        "with guard.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
+        "with guarding.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
     )
     with process(sys.executable, "-c", code, scratch.path, locks) as other:
         reason = refused_idle(scratch.path, scratch)
         assert re.search(rf"\b{other.pid} \(.*\({locks}/pytest-fsstack-.*--fsstack-wait=", reason)
-    with guard.claimed(scratch.path, overwrite=False):
+    with guarding.claimed(scratch.path, overwrite=False):
         reason = refused_idle(scratch.path, scratch)
         assert "session" in reason
         # It would wait for itself.
@@ -429,9 +430,9 @@ def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
 def test_a_disk_and_its_partition_at_once(loop_device: LoopDevice) -> None:
     disk = loop_device()
     one, two = disk.partition("gpt", "size=24MiB", "size=24MiB")
-    with guard.claimed(one, overwrite=True):
+    with guarding.claimed(one, overwrite=True):
         assert "session" in refused_idle(disk.path, disk)
-        with guard.claimed(two, overwrite=True):
+        with guarding.claimed(two, overwrite=True):
             pass
 
 
@@ -440,7 +441,7 @@ def test_still_in_use_at_the_end(scratch: Loop, mount: Callable[[Path], Path]) -
     targets: list[Path] = []
 
     def leave_it_mounted() -> None:
-        with guard.claimed(scratch.path, overwrite=False) as disk:
+        with guarding.claimed(scratch.path, overwrite=False) as disk:
             run("mkfs.ext4", *QUIET, "-F", disk.path)
             targets.append(mount(disk.path))
             digests.append(scratch.digest())
@@ -453,7 +454,7 @@ def test_still_in_use_at_the_end(scratch: Loop, mount: Callable[[Path], Path]) -
 
 @pytest.mark.usefixtures("impatient")
 def test_busy_before_the_next_write(scratch: Loop) -> None:
-    with guard.claimed(scratch.path, overwrite=False) as disk:
+    with guarding.claimed(scratch.path, overwrite=False) as disk:
         with scratch.path.open("rb"), pytest.raises(guard.Refused, match=rf"\b{os.getpid()}\b"):
             disk.check()
         disk.check()
@@ -469,10 +470,10 @@ def test_it_is_recorded_once_it_has_passed_until_it_is_labelled(ext4: Loop) -> N
         seen.append("labelled" if guard.labelled(disk.path) else "not labelled")
 
     refused = pytest.raises(guard.Refused, match=r"\(ext4\)")
-    with refused, guard.claimed(ext4.path, overwrite=False, record=record):
+    with refused, guarding.claimed(ext4.path, overwrite=False, record=record):
         pytest.fail("the device was claimed")
     assert seen == []
-    with guard.claimed(ext4.path, overwrite=True, record=record):
+    with guarding.claimed(ext4.path, overwrite=True, record=record):
         pass
     assert seen == ["ext4", "labelled"]
 
@@ -481,6 +482,6 @@ def test_nothing_to_probe_with_is_a_refusal(loop_device: LoopDevice, monkeypatch
     loop = loop_device()
     monkeypatch.setattr(commands, "which", lambda _: None)
     with pytest.raises(guard.Refused, match="`blkid ") as caught:
-        guard.check_contents(loop.path)
+        guarding.check_contents(loop.path)
     assert isinstance(caught.value.__cause__, commands.CommandError)
     assert caught.value.__cause__.returncode is None

@@ -19,6 +19,7 @@ from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import BuildContext
+from tests import guarding
 from tests.real.conftest import LoopDevice, built, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -81,8 +82,8 @@ def test_a_hidden_user_is_seen(loop_device: LoopDevice, code: str) -> None:
     loop = loop_device()
     with running(code, loop.path) as pid, loop.untouched():
         with pytest.raises(guard.Refused, match=rf"\b{pid}\b"):
-            guard.check_idle(loop.path)
-    guard.check_idle(loop.path)
+            guarding.check_idle(loop.path)
+    guarding.check_idle(loop.path)
 
 
 def test_behind_a_loop_device_under_a_name_that_is_gone(loop_device: LoopDevice, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_behind_a_loop_device_under_a_name_that_is_gone(loop_device: LoopDevice,
     node.unlink()
     node.touch()
     with below.untouched(), pytest.raises(guard.Refused, match=f"`losetup -d {above.path}`"):
-        guard.check_idle(below.path)
+        guarding.check_idle(below.path)
 
 
 def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_device: LoopDevice) -> None:
@@ -163,7 +164,7 @@ def test_a_file_below_a_path_that_is_too_long_for_a_name_keeps_no_device_from_us
         assert process.stdout
         try:
             assert process.stdout.readline() == "ready\n"
-            guard.check_idle(path)
+            guarding.check_idle(path)
         finally:
             process.kill()
     shutil.rmtree(tmp_path / ("d" * 250))
@@ -179,8 +180,8 @@ time.sleep(600)
 CHECK = """
 import sys
 from pathlib import Path
-from pytest_fsstack import guard
-guard.check_idle(Path(sys.argv[1]))
+from tests import guarding
+guarding.check_idle(Path(sys.argv[1]))
 """
 
 

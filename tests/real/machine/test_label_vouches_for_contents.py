@@ -9,6 +9,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.machine import commands
+from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -38,7 +39,7 @@ def _raw(loop: Loop) -> None:
 def scratch(loop_device: LoopDevice) -> Loop:
     """As a session leaves it, with what a test wrote still in the middle."""
     loop = loop_device(size=512 * MIB)
-    with guard.claimed(loop.path, overwrite=False) as device:
+    with guarding.claimed(loop.path, overwrite=False) as device:
         run("mkfs.ext4", "-q", "-F", device.path)
         loop.write(os.urandom(4 * MIB), 200 * MIB)
     assert guard.labelled(loop.path)
@@ -52,8 +53,8 @@ def test_what_is_written_beside_the_label_later_is_refused(scratch: Loop, write:
     with scratch.untouched():
         why = rf"\blabel\b.*`--fsstack-overwrite={scratch.path}`"
         with pytest.raises(guard.Refused, match=why):
-            guard.check_contents(scratch.path)
-        with pytest.raises(guard.Refused, match=why), guard.claimed(scratch.path, overwrite=False):
+            guarding.check_contents(scratch.path)
+        with pytest.raises(guard.Refused, match=why), guarding.claimed(scratch.path, overwrite=False):
             pytest.fail("the device was claimed")
         assert not guard.labelled(scratch.path)
 
@@ -63,4 +64,4 @@ def test_a_label_with_another_digest_is_refused(scratch: Loop) -> None:
     at = text.index(b"digest ") + 7
     scratch.write(b"0" if text[at : at + 1] != b"0" else b"1", at)
     with pytest.raises(guard.Refused, match=rf"\blabel\b.*`--fsstack-overwrite={scratch.path}`"):
-        guard.check_contents(scratch.path)
+        guarding.check_contents(scratch.path)

@@ -16,6 +16,7 @@ import pytest
 from pytest_fsstack import guard
 from pytest_fsstack.guard import disk, holding, reading, users
 from pytest_fsstack.machine import blockdev, commands
+from tests import guarding
 
 
 class Machine:
@@ -127,7 +128,7 @@ def refusal(path: Path) -> str:
 
 def test_an_idle_disk_is_accepted(machine: Machine, sdb: Path) -> None:
     machine.process(7, "other", namespace="2")
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 # -- mounts ------------------------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def test_a_device_that_the_kernel_exports(machine: Machine, sdb: Path) -> None:
     (namespace / "enable").write_text("1\n")
     assert f"{namespace}/enable" in refusal(sdb)
     (namespace / "enable").write_text("0\n")
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_the_root_filesystem_of_a_chrooted_session_is_that_of_init_too(laptop: M
 
 
 def test_an_idle_partition_of_the_disk_with_the_root_filesystem_is_accepted(laptop: Machine) -> None:
-    guard.check_idle(laptop.dev / "sda3")
+    guarding.check_idle(laptop.dev / "sda3")
 
 
 def test_a_partition_is_in_use_when_its_disk_is(machine: Machine, sdb: Path) -> None:
@@ -224,7 +225,7 @@ def paths_to_one_disk(machine: Machine, file: str = "device/wwid", text: str = "
 def test_a_mount_through_another_path_to_the_disk(machine: Machine, sdb: Path, file: str) -> None:
     machine.disk("sdc", "8:32")
     paths_to_one_disk(machine, file)
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
     machine.mount(1, "8:32", "/mnt")
     assert re.search(r"/dev/sdc\b.*6001405.*/mnt", refusal(sdb))
 
@@ -238,7 +239,7 @@ def test_a_partition_that_is_mounted_through_another_path(machine: Machine, sdb:
     machine.mount(1, "8:33", "/mnt")
     assert "/dev/sdc1" in refusal(sdb)
     assert "/dev/sdc1" in refusal(machine.dev / "sdb1")
-    guard.check_idle(machine.dev / "sdb2")
+    guarding.check_idle(machine.dev / "sdb2")
 
 
 def test_another_path_is_part_of_a_mapping(machine: Machine, sdb: Path) -> None:
@@ -258,7 +259,7 @@ def multipath(machine: Machine) -> Path:
 
 
 def test_the_paths_of_an_idle_multipath_device_are_its_own(machine: Machine) -> None:
-    guard.check_idle(multipath(machine))
+    guarding.check_idle(multipath(machine))
 
 
 def test_a_path_that_is_not_in_the_multipath_device(machine: Machine) -> None:
@@ -277,14 +278,14 @@ def test_two_namespaces_of_one_controller_are_two_disks(machine: Machine) -> Non
     for name in "nvme0n1", "nvme0n2":
         paths_to_one_disk(machine, "wwid", f"eui.{name}", name)
     machine.mount(1, "259:1", "/mnt")
-    guard.check_idle(one)
+    guarding.check_idle(one)
 
 
 def test_disks_that_say_nothing_of_themselves_are_not_the_same(machine: Machine, sdb: Path) -> None:
     machine.disk("sdc", "8:32")
     paths_to_one_disk(machine, "device/wwid", "")
     machine.mount(1, "8:32", "/mnt")
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path) -> None:
@@ -292,7 +293,7 @@ def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path
     paths_to_one_disk(machine)
     machine.process(7, "multipathd")
     machine.opened(7, sdc)
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
     (machine.proc / "7/fdinfo/3").write_text("flags:\t0100002\n")
     assert re.search(r"/dev/sdc\b.*\b7\b.*\bmultipathd\b", refusal(sdb))
 
@@ -304,13 +305,13 @@ def test_a_swap_file_is_not_the_device(machine: Machine, sdb: Path) -> None:
     (machine.dev / "swapfile").touch()
     with (machine.proc / "swaps").open("a") as file:
         file.write(f"{machine.dev / 'swapfile'} file 1000 0 -2\n")
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_a_kernel_without_swap_has_no_list_of_it(machine: Machine, sdb: Path) -> None:
     (machine.proc / "swaps").unlink()
     (machine.proc / "filesystems").touch()
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_a_member_of_a_device_mapper_device(machine: Machine, sdb: Path) -> None:
@@ -327,7 +328,7 @@ def test_a_partition_in_an_md_array(machine: Machine, sdb: Path) -> None:
 
 
 def test_an_idle_device_mapper_device_is_accepted(machine: Machine, sdb: Path) -> None:
-    guard.check_idle(machine.disk("dm-3", "253:3", slaves=["sdb"]))
+    guarding.check_idle(machine.disk("dm-3", "253:3", slaves=["sdb"]))
 
 
 # -- open files --------------------------------------------------------------------------------------------------------
@@ -347,7 +348,7 @@ def test_a_process_that_closes_it_soon_is_waited_for(
         return "8:16"
 
     monkeypatch.setattr(users, "_number_behind", close_it)
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
     assert looked
 
 
@@ -361,7 +362,7 @@ def test_only_writing_to_the_whole_disk_endangers_a_partition(
     if refused:
         assert re.search(r"/dev/sdb\b.*\b7\b.*\bsmartd\b", refusal(sdb1))
     else:
-        guard.check_idle(sdb1)
+        guarding.check_idle(sdb1)
 
 
 # -- checks that cannot be made ----------------------------------------------------------------------------------------
@@ -369,12 +370,12 @@ def test_only_writing_to_the_whole_disk_endangers_a_partition(
 
 def test_a_process_that_has_vanished_is_no_reason(machine: Machine, sdb: Path) -> None:
     (machine.proc / "7").mkdir()
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_a_zombie_is_no_reason(machine: Machine, sdb: Path) -> None:
     (machine.process(7, "dead", namespace="2", state="Z") / "mountinfo").unlink()
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_the_mounts_of_a_process_that_vanishes_are_read_from_another(
@@ -413,7 +414,7 @@ def test_init_may_hide_its_files_from_root(
 ) -> None:
     hide_files_of(1, machine, monkeypatch)
     become(0)
-    guard.check_idle(sdb)
+    guarding.check_idle(sdb)
 
 
 def test_others_may_not_hide_their_files_from_root(

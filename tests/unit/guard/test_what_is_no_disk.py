@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import guard
+from tests import guarding
 
 
 def _file(path: Path) -> None:
@@ -50,7 +51,7 @@ def test_what_is_no_block_device(kind: str, name: str, tmp_path: Path) -> None:
     KINDS[kind](path)
     if path.exists() and stat.S_ISBLK(path.stat().st_mode):
         pytest.skip("standard input is a block device here")
-    with pytest.raises(guard.Refused) as caught, guard.claimed(path, overwrite=True):
+    with pytest.raises(guard.Refused) as caught, guarding.claimed(path, overwrite=True):
         pytest.fail("it was claimed")
     assert "\n" not in str(caught.value)
     assert caught.value.device == path
@@ -62,4 +63,4 @@ def test_odd_names(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.touch()
     with pytest.raises(guard.Refused, match=r"\bblock\b"):
-        guard.check_idle(path)
+        guarding.check_idle(path)
