@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import subprocess
 import sys
 import tempfile
@@ -90,11 +89,11 @@ def victim(foreign: Path) -> Iterator[Path]:
     assert contents(victim) == before
 
 
-def contents(top: Path) -> list[tuple[str, int, str]]:
-    return [
-        (str(path), stat.S_IMODE(path.stat().st_mode), path.read_text() if path.is_file() else "")
-        for path in [top, *sorted(top.rglob("*"))]
-    ]
+def contents(top: Path) -> list[tuple[Path, int, int, str]]:
+    """Return mode, owner and text of all that is there."""
+    paths = [top, *sorted(top.rglob("*"))]
+    states = [(path, path.lstat()) for path in paths]
+    return [(path, state.st_mode, state.st_uid, path.read_text() if path.is_file() else "") for path, state in states]
 
 
 def session(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.real.test_other_users import contents
 from tests.torture.place import Figures, Place, code_of, quick_stacks
 
 #: Runs as the owner of the directory: whatever the session makes in it becomes a link to the victim.
@@ -44,7 +45,7 @@ def owners(place: Place) -> Figures:
     for path in victim / "precious", victim / "data" / "precious":
         path.write_text("precious")
         path.chmod(0o600)
-    before = _state(victim)
+    before = contents(victim)
     place.write(*place.random.sample(quick_stacks(), 2))
     seed = str(place.random.getrandbits(32))
     attacker = subprocess.Popen([sys.executable, "-c", _ATTACK, directory, victim, seed], start_new_session=True)
@@ -59,8 +60,8 @@ def owners(place: Place) -> Figures:
         attacker.wait()
     what = f"{device} in a directory whose owner moves things (seed {seed})"
     found: Figures = Counter({"cases": 1})
-    if _state(victim) != before:
-        found += place.wrong("outside", f"{what}: files elsewhere were changed: {_state(victim)}")
+    if contents(victim) != before:
+        found += place.wrong("outside", f"{what}: files elsewhere were changed: {contents(victim)}")
     if code is None or code not in (0, 1, 4):
         found += place.wrong("hung" if code is None else "wrong exit code", f"{what}: exit code {code}")
     found += place.tracebacks(what)
@@ -70,15 +71,3 @@ def owners(place: Place) -> Figures:
     for journal in place.left(process.pid)["journals"]:
         Path(journal).unlink()
     return found + place.put_in_order(what, admitted=True, dead=process.pid)
-
-
-def _state(directory: Path) -> dict[str, tuple[int, int, str]]:
-    """Mode, owner and contents of all that is there."""
-    return {
-        str(path.relative_to(directory)): (
-            path.lstat().st_mode,
-            path.lstat().st_uid,
-            path.read_text() if path.is_file() else "",
-        )
-        for path in [directory, *directory.rglob("*")]
-    }
