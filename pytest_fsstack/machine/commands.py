@@ -160,7 +160,10 @@ _recorders: list[list[str]] = []
 
 @contextlib.contextmanager
 def recorded_commands() -> Iterator[list[str]]:
-    """Record the commands that start in the block, each as a shell command line. They contain no secrets."""
+    """Record the commands that start in the block, each as a shell command line, repetitions once.
+
+    They contain no secrets.
+    """
     lines: list[str] = []
     _recorders.append(lines)
     try:
@@ -188,10 +191,11 @@ def started(
     path = which(words[0])
     if path is None:
         raise not_installed(words)
+    line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
     for lines in _recorders:
-        lines.append(
-            " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
-        )
+        # Waiting for a synchronisation of hours repeats one command many times a second.
+        if lines[-1:] != [line]:
+            lines.append(line)
     with contextlib.ExitStack() as undo:
         try:
             # Files instead of pipes, because the command never has to wait until they are read.
