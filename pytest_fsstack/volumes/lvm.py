@@ -19,6 +19,7 @@ from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, PoolLayer, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
+from pytest_fsstack.volumes.raid import check_power_of_2
 
 _TARGETS = {
     "linear": "linear",
@@ -199,10 +200,11 @@ class Lvm(PoolLayer, mapper.MapperLayer):
                 raise OptionError(name, f"goes with {alternatives}")
         if self.stripes is not None and not 1 < self.stripes <= 128:
             raise OptionError("stripes", f"must be a number from 2 to 128 (got {self.stripes})")
-        for name in "stripe_size", "chunk_size":
-            size = getattr(self, name)
-            if size is not None and (size < 4096 or size % 4096):
-                raise OptionError(name, f"must be a number of bytes such as 65536 (got {size})")
+        check_power_of_2("stripe_size", self.stripe_size)
+        if self.kind == "snapshot":
+            check_power_of_2("chunk_size", self.chunk_size)
+        elif self.chunk_size is not None and (self.chunk_size < 65536 or self.chunk_size % 65536):
+            raise OptionError("chunk_size", f"must be a multiple of 65536 for a thin pool (got {self.chunk_size})")
         self.size_of("virtual_size")
 
     def check_members(self, count: int) -> None:

@@ -21,12 +21,15 @@ _CHUNK = 64 << 10
 
 def check_chunk_size(level: int, size: int | None) -> None:
     """Raise `OptionError` for a size that no chunk of this level can have. None is the default."""
-    if size is None:
-        return
-    if level == 1:
+    if size is not None and level == 1:
         raise OptionError("chunk_size", "level 1 has no chunks")
-    if size < 4096 or size & (size - 1):
-        raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {size})")
+    check_power_of_2("chunk_size", size)
+
+
+def check_power_of_2(name: str, size: int | None) -> None:
+    """Raise `OptionError` for a size of blocks that is no power of 2. None is the default."""
+    if size is not None and (size < 4096 or size & (size - 1)):
+        raise OptionError(name, f"must be a power of 2 from 4096 on (got {size})")
 
 
 @dataclass(frozen=True)
