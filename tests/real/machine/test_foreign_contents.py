@@ -128,6 +128,7 @@ BY_HAND: dict[str, Callable[[Loop], None]] = {
 NAMES = {
     **{kind: name for kind, (name, _, _) in HEADERS.items()},
     **{"bcache": "bcache", "udf": "udf", "apfs by its own tool": "apfs", "md": "linux_raid_member"},
+    **{"ext4": "(ext4)", "swap": "(swap)", "lvm": "(LVM2_member)", "gpt": "(gpt)", "mbr": "(dos)"},
     "the second table of a gpt and a protective mbr": "gpt",
 }
 

@@ -213,29 +213,6 @@ def test_detached_loop_device(loop_device: LoopDevice) -> None:
 # -- not blank ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("argv", "pattern"),
-    [
-        pytest.param(["mkfs.ext4", "-q", "-L", "data"], r"\(ext4\).*'data'", id="ext4"),
-        pytest.param(["mkswap"], r"\(swap\)", id="swap"),
-        pytest.param(["pvcreate", "-q", "-y"], r"\(LVM2_member\)", id="lvm", marks=needs("pvcreate")),
-    ],
-)
-def test_signature(
-    loop_device: LoopDevice, argv: list[str], pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = loop_device()
-    # LVM is to look at this device alone, and to leave nothing of it in the system's own files.
-    (tmp_path / "lvm.conf").write_text(
-        f'devices {{ use_devicesfile=0 global_filter=["a|^{loop.path}$|","r|.*|"] hints="none" }}\n'
-        f'backup {{ backup=0 archive=0 }}\nglobal {{ locking_dir="{tmp_path}" }}\n'
-    )
-    monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
-    monkeypatch.setenv("DM_DISABLE_UDEV", "1")
-    run(*argv, loop.path)
-    assert re.search(pattern, refused_contents(loop.path, loop))
-
-
 @needs("sfdisk")
 @pytest.mark.parametrize("table", ["gpt", "dos"])
 def test_partition_table(loop_device: LoopDevice, table: str) -> None:
@@ -271,16 +248,6 @@ def test_data_anywhere_on_a_small_device(loop_device: LoopDevice, where: int) ->
     loop = loop_device()
     loop.write(b"\x01", where)
     assert re.search(rf"\bbyte {where}\b.*\b{64 * MIB}\b", refused_contents(loop.path, loop))
-
-
-def test_data_like_that_of_plain_dm_crypt_in_the_middle(loop_device: LoopDevice) -> None:
-    size = 256 * MIB
-    loop = loop_device(size=size)
-    # One percent of the device; the samples are a thousandth apart.
-    loop.write(os.urandom(size // 100), size // 2)
-    place = re.search(r"\bbyte (\d+)\b", refused_contents(loop.path, loop))
-    assert place
-    assert size // 2 <= int(place[1]) < size // 2 + size // 100
 
 
 def test_data_behind_a_stale_cache(loop_device: LoopDevice) -> None:
