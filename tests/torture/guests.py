@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -15,7 +13,7 @@ from pathlib import Path
 from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.machine import commands
 from tests.kernel import boot
-from tests.torture.place import HUNG, SIZE, Figures, Place, code_of
+from tests.torture.place import HUNG, SIZE, Figures, Place, ended_by
 
 #: Seconds: a guest boots in 15 to 25 without KVM.
 _LIFE = 40.0
@@ -67,30 +65,16 @@ def _ended(place: Place, vmlinuz: Path) -> Figures:
     number = place.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL))
     group, moment = place.random.random() < 0.5, place.random.uniform(0, _LIFE)
     place.write("ext4")
-    with (place.directory / "output").open("wb") as output:
-        process = subprocess.Popen(
-            place.command("-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={vmlinuz}", device="loop"),
-            cwd=place.directory,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=place.environment(),
-        )
     found: Figures = Counter({"cases": 1})
     what = f"a session in a guest and {number.name} at {moment:.1f} s{' to its group' if group else ''}"
-    try:
+    words = "-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={vmlinuz}"
+    with place.session(*words, device="loop") as process:
         commands.wait_until(lambda: _guests(place) or process.poll() is not None, HUNG)
         if process.poll() is not None:
             return found + place.wrong("not begun", "the session in a guest did not begin")
         time.sleep(moment)
         late = process.poll() is not None
-        with contextlib.suppress(ProcessLookupError):
-            (os.killpg if group else os.kill)(process.pid, number)
-        code = code_of(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        code = ended_by(process, [number], 0, group=group)
     if code is None:
         found += place.wrong("hung", f"{what}: hangs")
     elif late:
