@@ -148,7 +148,7 @@ def _descendants(facts: Facts) -> dict[int, int]:
             start = start_time(int(process.name))
             inside = private is not None and private not in shared and _inode(process) == private
             inside = inside and _number(process) == facts["namespace_id"]
-            if start is not None and (inside or mark in (process / "environ").read_bytes().split(b"\0")):
+            if start is not None and (inside or _has_variable(process, mark)):
                 descendants[int(process.name)] = start
     return descendants
 

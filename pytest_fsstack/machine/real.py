@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, commands, loops, mounts, processes, signals
 from pytest_fsstack.machine.descriptors import opened, write_all
 from pytest_fsstack.machine.needs import KernelFilesystem
-from pytest_fsstack.machine.port import Loop, Word
+from pytest_fsstack.machine.port import Loop
 
 
 class RealMachine:
@@ -22,6 +23,7 @@ class RealMachine:
 
     def __init__(self) -> None:
         self._daemons: set[int] = set()
+        self.start = functools.partial(processes.start, self._daemons)
 
     @property
     def limit(self) -> float:
@@ -39,18 +41,9 @@ class RealMachine:
     mapper_environment = staticmethod(commands.mapper_environment)
     wait_until = staticmethod(commands.wait_until)
 
-    def start(
-        self,
-        *argv: Word,
-        stdin: int | None = None,
-        fds: Sequence[int] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> processes.Daemon:
-        return processes.start(self._daemons, *argv, stdin=stdin, fds=fds, env=env)
-
     def outlive(self, pid: int) -> processes.Daemon:
         # It keeps the mount namespace alive.
-        return processes.start(self._daemons, "tail", f"--pid={pid}", "-f", "/dev/null", outlives=True)
+        return self.start("tail", f"--pid={pid}", "-f", "/dev/null", outlives=True)
 
     def limited(self, layer: str, step: str) -> AbstractContextManager[None]:
         return signals.limited(f"{step} it", self.limit)
