@@ -37,7 +37,7 @@ from itertools import accumulate, pairwise
 from math import ceil, e, expm1, inf, isfinite, log, log1p, nextafter, sqrt
 from operator import add
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -307,53 +307,32 @@ def judge(
     """
     if not -1 < budget < inf:
         raise ValueError(f"a budget must be an overhead above -1, which is -100 % (got {budget})")
-    views = _looked_at(ratios, looks, budget, bounds or {}, max(max(ratios, default=0) + 1, run or 0))
-    last = views[-1]
-    deciding = next((view for view in views if view.outcome != "inconclusive"), None)
-    hopeless = None if deciding else next((view for view in views if view.hopeless), None)
-    ending = deciding or hopeless or last
-    return Verdict(
-        ending.outcome,
-        last.estimate,
-        budget,
-        looks,
-        ending.number,
-        given_up=hopeless is not None,
-        z=last.z,
-        decided_after=deciding.estimate.rounds if deciding else None,
-        coarse=deciding is None and last.coarse,
-    )
-
-
-class _View(NamedTuple):
-    """The rounds up to one look, and the look's number from 1."""
-
-    number: int
-    outcome: Outcome
-    estimate: Estimate
-    z: float
-    hopeless: bool
-    coarse: bool
-
-    @classmethod
-    def of(cls, number: int, evidence: _Evidence) -> _View:
-        """Return the view of the evidence so far."""
-        outcome, estimate = evidence.outcome(), evidence.estimate()
-        return cls(number, outcome, estimate, evidence.middle.z, evidence.hopeless(), evidence.coarse())
-
-
-def _looked_at(
-    ratios: Mapping[int, float], looks: Looks, around: float, bounds: Mapping[int, tuple[float, float]], run: int
-) -> list[_View]:
-    """Return the views of all looks, in the order of the plan."""
-    _check(ratios)
-    last, views = looks.block_of(run - 1), []
-    evidence = _Evidence(ratios, bounds, looks, around)
+    if not ratios or not all(map(isfinite, ratios.values())):
+        raise ValueError(f"one finite log-ratio a round is needed, for one round or more (got {list(ratios.values())})")
+    run = max(max(ratios) + 1, run or 0)
+    last = looks.block_of(run - 1)
+    evidence = _Evidence(ratios, bounds or {}, looks, budget)
+    outcome: Outcome = "inconclusive"
+    look, decided_after, given_up = last + 1, None, False
     for number, block in enumerate(_blocks(ratios, looks, last), 1):
         evidence.add(block, run if number > last else looks.rounds[number - 1])
-        if evidence.rounds:
-            views.append(_View.of(number, evidence))
-    return views
+        if decided_after is None and evidence.rounds:
+            outcome = evidence.outcome()
+            if outcome != "inconclusive":
+                look, decided_after, given_up = number, evidence.rounds, False
+            elif not given_up and evidence.hopeless():
+                look, given_up = number, True
+    return Verdict(
+        outcome,
+        evidence.estimate(),
+        budget,
+        looks,
+        look,
+        given_up,
+        evidence.middle.z,
+        decided_after=decided_after,
+        coarse=decided_after is None and evidence.coarse(),
+    )
 
 
 def expected_rounds(verdict: Verdict) -> int:
@@ -534,11 +513,6 @@ def _moments(sizes: Sequence[Sequence[int]]) -> tuple[int, float]:
     """
     flat = [size for parts in sizes for size in parts]
     return sum(m * (m + 1) // 2 for m in flat), sum(m * (m + 1) * (2 * m + 1) for m in flat) / 24
-
-
-def _check(ratios: Mapping[int, float]) -> None:
-    if not ratios or not all(map(isfinite, ratios.values())):
-        raise ValueError(f"one finite log-ratio a round is needed, for one round or more (got {list(ratios.values())})")
 
 
 def advice(verdict: Verdict) -> str:
