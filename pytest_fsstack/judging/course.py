@@ -32,7 +32,7 @@ from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, gi
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices, of_the_machine
-from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
 from pytest_fsstack.judging.repetition import RepeatCount, Repeated, combined
 from pytest_fsstack.judging.results import (
     IN_EACH_KERNEL,
@@ -384,7 +384,7 @@ class Course:
         for repeated in self._repeated.values():
             repeated.end(run.seconds)
         if not lasts or lasts[-1].ending:
-            self.planner.end(name)
+            self.planner.ended.add(name)
         if (
             run.steps
             and run.steps[0].in_setup
@@ -456,7 +456,7 @@ class Course:
     def drop(self, cell: Cell, reason: NotRun, note: str) -> None:
         """Drop a cell that cannot run any more, with a note for the tables."""
         name = self.name(cell)
-        self.planner.end(name)
+        self.planner.ended.add(name)
         for step in self._plan_of(name).stacks[cell.stack].steps:
             self.chain.notes.setdefault(step, {}).setdefault(name, note)
             self._not_run.setdefault((step, name), reason)
@@ -483,7 +483,7 @@ class Course:
             self.chain.discard(str(rule), conditions)
             return
         self.chain.conditions.append(conditions)
-        if self.planner.due(self._run):
+        if self._run in self.planner.looks.rounds:
             self._judge()
             self.planner.look(self._run, self._verdicts())
             if not self.chain.repeated:
@@ -527,12 +527,9 @@ class Course:
         """Return the verdicts so far on the budgets of each question. During confirmation, use fresh rounds only."""
         verdicts: dict[Question, list[Verdict | None]] = {}
         for question, judgements in self._judgements():
-            if self.chain.confirmation is None:
-                verdicts.setdefault(question, []).extend(judgement.verdict for judgement in judgements)
-            else:
-                verdicts.setdefault(question, []).extend(
-                    judgement.confirmed for judgement in judgements if judgement.confirmed
-                )
+            planned = [judgement.verdict for judgement in judgements]
+            fresh = [judgement.confirmed for judgement in judgements if judgement.confirmed]
+            verdicts.setdefault(question, []).extend(fresh if self.chain.confirmation else planned)
         return verdicts
 
     def conclude(self, comparisons: int = 0) -> None:
@@ -669,7 +666,7 @@ class Course:
             1,
             self.chain.looks.max_rounds,
             stacks=tuple(standings(results, self.planner.cell_states())) if self._has_ended_rounds else (),
-            decided=self.planner.summary(),
+            decided=in_words(self.planner.states.values()),
             costliest=costliest(self.chain),
             results=self.chain if self._has_ended_rounds else None,
         )

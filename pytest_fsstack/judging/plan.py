@@ -77,7 +77,7 @@ class Planner:
     states: dict[Question, State] = field(default_factory=dict)
     #: The look (as a number of rounds) that will decide a running question if its trends hold.
     expected: dict[Question, int] = field(default_factory=dict)
-    #: Cells that failed or were skipped.
+    #: Cells that failed or were skipped. They run no more.
     ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -99,14 +99,6 @@ class Planner:
 
     def _controls_of(self, question: Question) -> list[str]:
         return [cell for cell, reference in self.questions if cell in self.controls and reference == question.reference]
-
-    def due(self, rounds: int) -> bool:
-        """Whether a look is due after so many rounds."""
-        return rounds in self.looks.rounds
-
-    def end(self, cell: str) -> None:
-        """Take out a cell that failed or was skipped."""
-        self.ended.add(cell)
 
     def look(self, rounds: int, verdicts: Mapping[Question, Sequence[Verdict | None]]) -> None:
         """Update the states with the verdicts of each question after so many rounds. None is a verdict that no round
@@ -158,7 +150,3 @@ class Planner:
             for cell in {*question, *controls} - self.ended:
                 remaining[cell] = longer(remaining[cell], of_cell) if cell in remaining else of_cell
         return remaining
-
-    def summary(self) -> str:
-        """Summarize the decided questions, as `in_words`."""
-        return in_words(self.states.values())

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, longer
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, in_words, longer
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 
 STACKS = ("base", "one", "two", "free")
@@ -29,7 +29,7 @@ def test_decided_stacks_stop_and_the_baseline_goes_on_while_anybody_needs_it() -
     assert planner.states == {BASE: "measured", ONE: "fail", TWO: "running", FREE: "measured"}
     planner.look(16, {ONE: [verdict(1.0, 8)], TWO: [verdict(-1.0, 16)]})
     assert planner.next_round() == []
-    assert planner.summary() == "1 pass, 1 fail"
+    assert in_words(planner.states.values()) == "1 pass, 1 fail"
 
 
 def test_a_stack_goes_on_until_all_of_its_budgets_are_decided() -> None:
@@ -52,7 +52,7 @@ def test_what_is_given_up_stops() -> None:
     hopeless = next(each for seed in range(99) if (each := verdict(0.0, 40, seed=seed)).given_up)
     planner.look(40, {ONE: [hopeless]})
     assert planner.next_round() == []
-    assert planner.summary() == "1 given up"
+    assert in_words(planner.states.values()) == "1 given up"
 
 
 def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
@@ -63,8 +63,8 @@ def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
 
 def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    planner.end("base")
-    planner.end("one")
+    planner.ended.add("base")
+    planner.ended.add("one")
     assert planner.next_round() == ["two", "free"]
     # Of what it was compared with, there will be no more rounds.
     planner.look(8, {TWO: [verdict(0.0, 8)]})
@@ -94,7 +94,7 @@ def test_every_plan_ends_by_its_last_look_and_survives_json(truths: list[float],
             if name in stacks:
                 d[name][rounds] = rng.gauss(truth, 0.1)
         rounds += 1
-        if planner.due(rounds):
+        if rounds in looks.rounds:
             planner.look(rounds, {questions[name]: [judge(d[name], 0.0, looks, rounds)] for name in names})
     assert rounds <= looks.max_rounds
     for name in names:
@@ -145,5 +145,5 @@ def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> Non
     planner.look(16, {ONE: [verdict(-1.0, 16)]})
     assert planner.next_round() == []
     planner.states[ONE] = "running"
-    planner.end("control")
+    planner.ended.add("control")
     assert planner.next_round() == ["base", "one"]
