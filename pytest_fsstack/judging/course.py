@@ -190,7 +190,8 @@ class CellRun(msgspec.Struct, frozen=True):
 class NotRun:
     """Why a test did not run to its end. `lacking`: the machine does not meet a requirement of its stack or workload.
 
-    `of_baseline`: the baseline cannot run, so there is nothing to compare with. `skipped`: the code of a test skips it.
+    `of_baseline`: the baseline cannot run, so there is nothing to compare with. `skipped`: the code of a test skips it,
+    or an earlier step ended with a skip or an expected failure.
     """
 
     text: str
@@ -259,6 +260,8 @@ class Course:
         }
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
+        #: Effects of the previous run on the figures that are compared between kernels in one boot.
+        self._carry_over_between: list[carry_over.CarryOver] = []
         repeats = {} if policy.once else next(iter(plans.values())).repeats
         self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
         self._not_run: dict[tuple[str, str], NotRun] = {}
@@ -415,9 +418,9 @@ class Course:
         why = f": {run.cause}" if run.cause and run.ending == "skipped" else ""
         note = f"{what} in round {results.rounds}{why}"
         results.notes.setdefault(run.step, {})[name] = note
-        # An expected failure has no cause.
-        skip = {"lacking": run.lacking, "skipped": not run.lacking} if why else {}
-        if skip:
+        skip = {"lacking": run.lacking, "skipped": not run.lacking} if run.ending == "skipped" else {}
+        # An expected failure has no cause. It is reported as it ran.
+        if why:
             self._not_run[run.step, name] = NotRun(run.cause, **skip)
         for later in steps[steps.index(run.step) + 1 :]:
             results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")
@@ -534,10 +537,14 @@ class Course:
 
     def conclude(self, comparisons: int = 0) -> None:
         """Judge the final samples, and add remarks for readers. `comparisons` counts those of the whole session."""
+        if self._concluded:
+            return
         self._judge()
         self._concluded = True
         results = self.chain
         results.carry_over = results.find_carry_over()
+        if len(self.kernels) > 1 and self.boots == 1:
+            self._carry_over_between = self.between().find_carry_over()
         results.remarks = self._remarks(results, [*doubts(results), *notices(results, comparisons)])
 
     def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
@@ -555,7 +562,10 @@ class Course:
         against = {
             stack_on(cell.stack, cell.kernel): stack_on(cell.stack, self.kernels[0]) for cell in self.cells.values()
         }
-        chain = self._by_boot() if self.boots > 1 else structs.replace(self.chain, remarks=[], carry_over=[])
+        if self.boots > 1:
+            chain = self._by_boot()
+        else:
+            chain = structs.replace(self.chain, remarks=[], carry_over=self._carry_over_between)
         chain.against, chain.judgements = against, self._judged_between
         chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
         if self.boots > 1:
@@ -612,7 +622,6 @@ class Course:
         views = self.views()
         if len(self.kernels) > 1:
             between = views[0]
-            between.carry_over = between.find_carry_over() if self.boots == 1 else self.chain.carry_over
             between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
         return views
 
@@ -693,6 +702,9 @@ class Course:
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
         outcome = self._of_budgets(self.chain, step, name, rerun_command)
+        if outcome.outcome == "failed" and self.chain.worst(step, name) == "pass":
+            # Nor is it that a verdict is doubtful.
+            return outcome
         return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self._strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:

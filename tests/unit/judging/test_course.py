@@ -285,18 +285,45 @@ def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
 @pytest.mark.parametrize(("boots", "name"), [(1, "luks:new"), (2, "luks:new (boot 1)")])
 def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> None:
     course = of_kernels(Policy(Looks.fixed(60)), boots=boots)
-    rng, before = random.Random(1), [Cell("")]
-
-    def log_of(cell: Cell) -> float:
-        carried = log(1.1) if before[0] == Cell("luks", "new") else 0.0
-        before[0] = cell
-        return rng.gauss(0, 0.03) + carried
-
-    run(course, log_of)
+    run(course, carrying(Cell("luks", "new")))
     course.conclude()
     between, _ = course.results()
     assert {carry.after for carry in between.carry_over} == {name}
     assert any(str(between.carry_over[0]) in remark for remark in between.remarks)
+
+
+@pytest.mark.parametrize(("strict", "limit", "fails"), [(True, 0.1, True), (True, 1.0, False), (False, 0.1, False)])
+def test_a_verdict_between_kernels_that_carry_over_could_change_fails_a_strict_gate(
+    strict: bool, limit: float, fails: bool
+) -> None:
+    course = of_kernels(Policy(Looks.fixed(60), strict=strict, limit=limit))
+    run(course, carrying(Cell("luks", "new")))
+    course.conclude()
+    outcomes = [outcome for _, outcome in course.outcomes_between()]
+    assert any(re.search(r": pass, but .* \(--fsstack-strict\)$", outcome.text) for outcome in outcomes) == fails
+    assert {outcome.outcome for outcome in outcomes} - {"passed"} == ({"failed"} if fails else set())
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [(True, ("failed", "")), (False, ("passed", "BUG-1"))])
+def test_a_doubtful_verdict_is_not_the_failure_that_was_expected(strict: bool, outcome: tuple[str, str]) -> None:
+    budgets = {"ext4": [], "luks": [Budget(overhead=0.05), Budget(overhead=9.0, xfail="BUG-1")]}
+    course = course_of(random.Random(1), budgets, Policy(Looks.fixed(60), strict=strict))
+    run(course, carrying(Cell("luks")))
+    course.conclude()
+    found = course.outcome(STEP, Cell("luks"))
+    assert (found.outcome, found.expected) == outcome
+
+
+def carrying(before: Cell) -> Callable[[Cell], float]:
+    """Return the logarithm of what a cell costs: more after one cell, and some noise."""
+    rng, last = random.Random(1), [Cell("")]
+
+    def log_of(cell: Cell) -> float:
+        carried = log(1.1) if last[0] == before else 0.0
+        last[0] = cell
+        return rng.gauss(0, 0.03) + carried
+
+    return log_of
 
 
 def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() -> None:
