@@ -98,7 +98,10 @@ def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metri
     figure = derived.figures.get(metric)
     overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
     if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
-        session.notes[key] = derived.incomplete or chain.note(step, stack) or "not measured"
+        # A step without a figure on any stack only prepares.
+        measures = any(other.figures for other in chain.derived.get(step, {}).values())
+        if reason := derived.incomplete or chain.note(step, stack) or ("not measured" if measures else ""):
+            session.notes[key] = reason
         return
     judged = tuple(
         JudgedBudget(judgement.budget, judgement.outcome)

@@ -119,6 +119,8 @@ class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"
     alpha: float
     #: Files that hold no session, with the reason.
     unreadable: dict[str, str] = {}
+    #: Series that no host measured, with the reason of the first.
+    unmeasured: dict[str, str] = {}
 
     @property
     def judged(self) -> list[Pooled]:
@@ -165,12 +167,14 @@ def pool(
     `alpha` is the error rate of each verdict over hosts, or of all of them if `shared_alpha`.
     """
     by_host = _by_host(sessions)
-    table = _table(by_host, limit)
+    rows = _table(by_host, limit)
+    table = [row for row in rows if row.hosts]
+    unmeasured = {str(row.key): next(iter(row.missing.values())) for row in rows if not row.hosts}
     share = max(1, sum(row.budget is not None for row in table)) if shared_alpha else 1
     rates = _ErrorRates(alpha / share, _DIFFERING_RATE / max(1, len(table)))
     names = list(by_host)
     hosts = [_host(name, of_host) for name, of_host in by_host.items()]
-    return Pool(hosts, [_pooled(row, names, rates) for row in table], rates.alpha, dict(unreadable))
+    return Pool(hosts, [_pooled(row, names, rates) for row in table], rates.alpha, dict(unreadable), unmeasured)
 
 
 # -- hosts -------------------------------------------------------------------------------------------------------------
@@ -225,6 +229,8 @@ class _Row:
     hosts: dict[str, list[Reading]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     budget: Budget | None = None
+    #: Whether all of the sessions' budgets are expected to be broken, and no limit replaces them.
+    expected: bool = False
     why_no_verdict: str = ""
 
 
@@ -252,7 +258,7 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
             for key, note in session.notes.items():
                 if name not in (missing := row(key)).hosts:
                     missing.missing[name] = note
-    table = [entry for entry in rows.values() if entry.hosts]
+    table = list(rows.values())
     measures = {entry.key.measure for entry in table if _judged(entry)}
     for entry in table:
         entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
@@ -267,6 +273,7 @@ def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) 
         if is_limited(row.key.measure, measures):
             row.budget = Budget(row.key.metric, overhead=limit)
         return
+    row.expected = bool(budgets) and all(budget.xfail for budget in budgets)
     overheads = {budget.overhead for budget in budgets if budget.overhead is not None}
     if len(overheads) == 1:
         row.budget = Budget(row.key.metric, overhead=overheads.pop())
@@ -287,7 +294,6 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
-    judged = _judged(row)
     outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
     prediction = effects.predicted(ratios, rates.alpha)
     return Pooled(
@@ -309,7 +315,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         figures[other.host].host if other and other.p < rates.differing else "",
         row.budget.overhead if row.budget else None,
         outcome,
-        bool(judged) and all(entry.budget.xfail for entry in judged),
+        row.expected,
         row.why_no_verdict or ("" if outcome or row.budget is None else _too_few(len(ratios), rates.alpha)),
     )
 

@@ -138,11 +138,12 @@ def remarks(pool: Pool) -> list[str]:
     """Return the problems of files and hosts, the hosts that differ, and the reasons for missing verdicts."""
     lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
     lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
-    missing = ((entry, name, note) for entry in pool.series for name, note in entry.missing.items())
-    lines += _grouped((f"{name} has no figure ({note})", entry) for entry, name, note in missing)
+    missing = ((entry.label, name, note) for entry in pool.series for name, note in entry.missing.items())
+    lines += _grouped((f"{name} has no figure ({note})", label) for label, name, note in missing)
+    lines += _grouped((f"no host has a figure ({note})", label) for label, note in pool.unmeasured.items())
     different = {entry.differs for entry in pool.series}
     lines += [_differing(host.name, pool) for host in pool.hosts if host.name in different]
-    lines += _grouped((entry.why_no_verdict, entry) for entry in pool.series if entry.why_no_verdict)
+    lines += _grouped((entry.why_no_verdict, entry.label) for entry in pool.series if entry.why_no_verdict)
     spread = [
         entry
         for entry in pool.series
@@ -152,11 +153,11 @@ def remarks(pool: Pool) -> list[str]:
     return lines
 
 
-def _grouped(facts: Iterable[tuple[str, Pooled]]) -> list[str]:
+def _grouped(facts: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each text, with the first of its series."""
     groups: dict[str, list[str]] = {}
-    for text, entry in facts:
-        groups.setdefault(text, []).append(entry.label)
+    for text, label in facts:
+        groups.setdefault(text, []).append(label)
     return [f"{text}: {first_names(labels)}" for text, labels in groups.items()]
 
 
@@ -192,7 +193,7 @@ def problems(pool: Pool) -> list[str]:
     lines += [
         f"{entry.label}: no figure of {first_names(list(entry.missing))}" for entry in pool.series if entry.missing
     ]
-    return lines
+    return lines + [f"{label}: no host has a figure ({note})" for label, note in pool.unmeasured.items()]
 
 
 def in_short(entry: Pooled) -> str:

@@ -116,6 +116,30 @@ def test_hosts_with_different_budgets_are_not_judged(said: Said) -> None:
     said("hosts", "--limit", "40%", code=1)
 
 
+def test_a_limit_is_judged_although_the_budget_that_it_replaces_is_expected_to_be_broken(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead)
+        results.chains[0].judge_all("write", "luks", Budget(overhead=0.1, xfail="BUG-1"))
+        save(f"hosts/host{number}.json", results)
+    assert "10 %, expected" in said("hosts", code=0)
+    said("hosts", "--limit", "40%", code=1)
+
+
+def test_a_stack_that_no_host_measured_is_named_and_fails_a_strict_gate(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead)
+        (chain,) = results.chains
+        chain.stacks["btrfs"] = StackInfo("btrfs", "btrfs")
+        chain.notes["write"] = {"btrfs": "needs mkfs.btrfs"}
+        # This step only prepares.
+        chain.steps.append("prepare")
+        save(f"hosts/host{number}.json", results)
+    assert re.search(r"^\* [^:]*\(needs mkfs\.btrfs\): T write on btrfs$", said("hosts", code=0), re.MULTILINE)
+    strict = said("hosts", "--limit", "60%", "--strict", code=1)
+    assert re.findall(r"^fsstack: .*\(--strict\)$", strict, re.MULTILINE) == [strict.splitlines()[-1]]
+    assert "T write on btrfs: " in strict.splitlines()[-1]
+
+
 @pytest.mark.parametrize(("limit", "code"), [(1.0, 1), (9.0, 0)])
 def test_each_host_is_judged_by_limits_in_a_unit(said: Said, limit: float, code: int) -> None:
     for number, overhead in enumerate(OVERHEADS):
