@@ -140,8 +140,9 @@ class Comparison:
 
     @property
     def judged(self) -> list[Change]:
-        """Return the changes of an overhead to which the limit applies."""
-        return [change for change in self.compared if change.is_judged and self.limit is not None]
+        """Return the changes of an overhead to which the limit applies, with or without a verdict."""
+        limited = self.changes if self.limit is not None else ()
+        return [change for change in limited if change.is_judged and not change.is_reference]
 
     @property
     def moved(self) -> list[Change]:
@@ -173,7 +174,7 @@ def compare(
     measures = budgeted(now)
     sides = _sides(now, then, measures)
     shared = [key for key in sides[0] if key in sides[1]]
-    judged = [key for key in shared if _is_judged(key, sides[0][key].values(), measures)]
+    judged = [key for key in shared if _is_judged(key, sides[0][key].values(), sides[1][key].values(), measures)]
     level = alpha / max(1, len(judged)) if session else alpha
     judge = _Judge(
         [[results.environment.get("machine_id") for results in side] for side in (now, then)],
@@ -241,11 +242,13 @@ def is_limited(measure: Measure, measures: Collection[Measure]) -> bool:
     return measure in measures if has_budgets else measure[2] == "seconds"
 
 
-def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collection[Measure]) -> bool:
+def _is_judged(
+    key: SeriesKey, now: Iterable[_RunFigure], then: Iterable[_RunFigure], measures: Collection[Measure]
+) -> bool:
     """Whether a limit judges a series. For a reference, it judges the bytes."""
-    if any(figure.is_reference for figure in series):
-        return any(figure.unit == "B" for figure in series)
-    has_ratio = any(figure.entry.ratio is not None for figure in series)
+    if any(figure.is_reference for figure in now):
+        return any(figure.unit == "B" for figure in now)
+    has_ratio = any(figure.entry.ratio is not None for figure in (*now, *then))
     return has_ratio and is_limited(key.measure, measures)
 
 
@@ -346,9 +349,7 @@ class _Judge:
         ratios_now = [entry.ratio for entry in change.now if entry.ratio is not None]
         ratios_then = [entry.ratio for entry in change.then if entry.ratio is not None]
         if not ratios_now or not ratios_then:
-            return replace(
-                change, explanation="" if change.shift is None and not (ratios_now or ratios_then) else NO_RATIO
-            )
+            return replace(change, explanation=NO_RATIO if ratios_now or ratios_then else "")
         if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:
             return self._by_runs(change, ratios_now, ratios_then)
         earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
@@ -475,7 +476,7 @@ def outlook(
     ratios = {
         key: [fact for fact in side.values() if fact.entry.ratio is not None]
         for key, side in series.items()
-        if _is_judged(key, side.values(), measures) and not all(fact.is_reference for fact in side.values())
+        if _is_judged(key, side.values(), (), measures) and not all(fact.is_reference for fact in side.values())
     }
     sharing = len(ratios) if session else 1
 

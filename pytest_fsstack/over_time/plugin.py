@@ -29,6 +29,11 @@ def start(config: pytest.Config, session: Session) -> None:
         return  # the controller compares and saves
     if options.value(config, "dry-run"):
         return  # the dry run reads earlier runs itself
+    for name in ("compare", "save-reference", "history"):
+        if options.value(config, name) and config.getoption("benchmark_disable", False):
+            raise pytest.UsageError(
+                f"--fsstack-{name}: nothing is measured with --benchmark-disable; remove one of the options"
+            )
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
@@ -39,18 +44,10 @@ def start(config: pytest.Config, session: Session) -> None:
             "one"
         )
     if path := options.value(config, "save-reference"):
-        if config.getoption("benchmark_disable", False):
-            raise pytest.UsageError(
-                "--fsstack-save-reference: nothing is measured with --benchmark-disable; remove one of the options"
-            )
         config.pluginmanager.register(
             SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"
         )
     if directory := options.value(config, "history"):
-        if config.getoption("benchmark_disable", False):
-            raise pytest.UsageError(
-                "--fsstack-history: nothing is measured with --benchmark-disable; remove one of the options"
-            )
         path = history.file_of(directory, identity.machine_id())
         config.pluginmanager.register(AddingToHistory(session, path), "fsstack-history")
 
@@ -177,7 +174,7 @@ class Comparing:
             self._report(
                 "fsstack-compare", "failed", "not compared: no overhead was measured both now and in an earlier run"
             )
-        elif self.limit is not None and not self.result.judged:
+        elif self.limit is not None and all(change.shift is None for change in self.result.judged):
             text = "not judged: no metric of a budget has an overhead both now and in an earlier run"
             self._report("fsstack-compare", "failed", text)
         for change in self.result.judged:
@@ -264,22 +261,19 @@ class SavingReference:
         # Run after all other hooks that may fail the session.
         if options.only_looks(session.config):
             return
-        results = self.session.results
+        results, say = self.session.results, self.session.say
         if session.exitstatus != pytest.ExitCode.OK or results.interrupted:
-            self._say(f"not saved as a reference, because this run failed: {self.file.shown} is unchanged")
+            say(f"not saved as a reference, because this run failed: {self.file.shown} is unchanged", red=True)
             return
         try:
             if not any(chain.samples for chain in results.chains):
                 raise ReportError(f"{self.file.shown}: not saved as a reference, because nothing was measured")
             self.file.write(saved.dumps(results))
         except ReportError as error:
-            self._say(str(error))
+            say(str(error), red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         else:
-            self._say(f"saved as a reference: {self.file.shown}", red=False)
-
-    def _say(self, text: str, red: bool = True) -> None:
-        self.session.say(text, red=red)
+            say(f"saved as a reference: {self.file.shown}")
 
 
 class AddingToHistory:

@@ -92,8 +92,8 @@ def _changes(config: pytest.Config) -> list[Outcome | None]:
     return [
         change.outcome
         for plugin in config.pluginmanager.get_plugins()
-        if isinstance(plugin, Comparing) and plugin.limit is not None and plugin.result
-        for change in plugin.result.compared
+        if isinstance(plugin, Comparing) and plugin.result
+        for change in (*plugin.result.judged, *plugin.result.regressions)
     ]
 
 

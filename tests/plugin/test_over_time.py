@@ -174,6 +174,20 @@ def test_a_failure_and_a_reference_that_moved_are_in_all_reports(
 
 
 @needs_machine_id
+def test_bisecting_asks_for_the_metrics_only_that_the_limit_judges(project: Project, history: Path) -> None:
+    project.write(TEST.replace('"seconds": seconds', '"seconds": seconds, "cpu_seconds": seconds'))
+    for path in history.iterdir():
+        results = saved.loads(path.read_text())
+        for _, _, samples in results.chains[0].all_samples():
+            for number, sample in samples.items():
+                samples[number] = Sample({**sample.values, "cpu_seconds": sample["seconds"]})
+        save(path, results)
+    words = ("--fsstack-rounds=5", f"--fsstack-compare={history}", "--fsstack-max-regression=400%")
+    result = project.run(*words, "--fsstack-budget=crypt: cpu_seconds 900%", "--fsstack-exit=bisect")
+    assert result.ret == pytest.ExitCode.OK
+
+
+@needs_machine_id
 def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, history: Path) -> None:
     words = ("--fsstack-rounds=2", f"--fsstack-compare={history}")
     line = "fsstack: --fsstack-max-regression: *step on crypt*"
@@ -273,6 +287,10 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
         (
             ["--fsstack-save-reference=a.json", "--benchmark-disable"],
             "--fsstack-save-reference: *--benchmark-disable*",
+        ),
+        (
+            ["--fsstack-compare=test_it.py", "--benchmark-disable"],
+            "--fsstack-compare: *--benchmark-disable*",
         ),
         (["--fsstack-max-regression=5%"], "--fsstack-max-regression*--fsstack-compare=FILE*"),
         (["--fsstack-compare-anyway"], "--fsstack-compare-anyway * --fsstack-compare=FILE"),

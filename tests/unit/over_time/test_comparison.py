@@ -255,6 +255,16 @@ def test_figures_of_nothing_have_no_ratio() -> None:
     assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
 
 
+@pytest.mark.parametrize(("now", "then"), [(9e6, 0.0), (0.0, 9e6)])
+def test_figures_of_nothing_on_one_side_are_undecided(now: float, then: float) -> None:
+    results = with_bytes(8e6, now)
+    results.chains[0].judge_all("write", "luks", Budget("written_bytes", overhead=9.0))
+    found = compare([results], [with_bytes(8e6, then)] * 6, limit=0.05)
+    (change,) = found.judged
+    assert (change.key.metric, change.outcome, change.explanation) == ("written_bytes", None, comparison.NO_RATIO)
+    assert report.describe(change, found).startswith("inconclusive: luks: ")
+
+
 def in_unit(unit: str, better: Better, *, budget: bool = True, measured: bool = True) -> Results:
     """Return a run with a metric of its own."""
     results = run()
