@@ -694,10 +694,14 @@ class Course:
         ending, key = self._endings.get((step, name)), (step, name)
         if cause := self._cause(step, name):
             return Outcome("failed", cause, in_setup=True)
-        if ending != "failed" and (ending is None or key in self._not_run):
-            return self._of_not_run(step, name)
-        if ending:
-            return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
+        if ending == "failed":
+            return Outcome("failed", as_run=True)
+        if ending != "" or key in self._not_run:
+            if self.chain.worst(step, name) == "fail" and not self.chain.expected(step, name):
+                # A skip in a later round undoes no verdict.
+                return structs.replace(self._of_budgets(self.chain, step, name, rerun_command), in_setup=True)
+            is_told = ending is None or key in self._not_run
+            return self._of_not_run(step, name) if is_told else Outcome("skipped", as_run=True)
         if outcome := self._of_rounds(step, name):
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
@@ -771,6 +775,8 @@ class Course:
     def _of_rounds(self, step: str, name: str) -> Outcome | None:
         """Return the outcome of a test that has no rounds to judge, or None."""
         results, promise = self.chain, self._promise(step, name)
+        if reason := results.incomplete(step, name):
+            return Outcome("failed", f"{step} on {name} failed: {reason}")
         if results.discarded and not results.rounds:
             # The test itself succeeded, but could not be judged.
             text = f"inconclusive: no round counts: {summary(results.discarded)}"
@@ -783,8 +789,6 @@ class Course:
                 f"this test {promise}, but measured nothing: put its work in `with timed(): ...`, or use the benchmark "
                 "fixture",
             )
-        if reason := results.incomplete(step, name):
-            return Outcome("failed", f"{step} on {name} failed: {reason}")
         baseline = results.reference(name)
         for judgement in results.judgements_of(step, name):
             compared = judgement.verdict is not None and judgement.budget.overhead is not None

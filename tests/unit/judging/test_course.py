@@ -397,6 +397,36 @@ def test_a_budget_of_a_step_that_measures_is_never_waived(load: float, text: str
     assert text in outcome.text
 
 
+def test_work_that_was_not_done_fails_a_test_also_if_no_round_counts() -> None:
+    course = Course({KernelBoot(): replace_plan(tests=(gate(),))}, Policy(Looks.fixed(5), discard=(BUSY,)), "")
+    while this := course.next_round():
+        for cell in this.order:
+            course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}, incomplete="half of it"),)),)))
+        course.end_round({"load": 9.0})
+    course.conclude()
+    outcome = course.outcome(STEP, Cell("luks"))
+    assert (outcome.outcome, outcome.text.rpartition(": ")[2]) == ("failed", "half of it")
+
+
+@pytest.mark.parametrize("cause", ["no moon", ""])
+@pytest.mark.parametrize(("xfail", "outcome"), [(None, "failed"), ("BUG-1", "skipped")])
+def test_a_skip_in_a_later_round_undoes_no_failure(cause: str, xfail: str | None, outcome: str) -> None:
+    # One budget is broken in the first block. The other keeps the stack running.
+    test = PlannedTest(STEP, "luks", (Budget(overhead=0.3, xfail=xfail), Budget(overhead=1.0)), "has a budget")
+    course = Course({KernelBoot(): replace_plan(tests=(test,))}, Policy(), "")
+    log_of = noisy(lambda cell: 2.0 if cell.stack == "luks" else 1.0, noise=0.1)
+    while this := course.next_round():
+        for cell in this.order:
+            step = StepRun(STEP, (sample(exp(log_of(cell))),))
+            if this.number == 8 and cell.stack == "luks":
+                step = StepRun(STEP, ending="skipped", cause=cause)
+            course.add(cell, CellRun((step,)))
+        course.end_round({})
+    course.conclude()
+    assert course.chain.rounds == 9
+    assert course.outcome(STEP, Cell("luks")).outcome == outcome
+
+
 def lacking(stack: str) -> dict[str, PlannedStack]:
     return {
         name: PlannedStack(name, (STEP,), ("needs cryptsetup",) if name == stack else ()) for name in ("ext4", "luks")
@@ -513,6 +543,7 @@ class AnyCourse(RuleBasedStateMachine):
             assert outcome.text or outcome.as_run or outcome.outcome == "passed"
             if outcome.outcome == "passed" and test.budgets:
                 assert own.worst(step, name) == "pass", "a gate passed that was not judged"
+            assert outcome.outcome == "failed" or own.worst(step, name) != "fail", "a broken budget passed"
         between = course.between()
         verdicts = [between.worst(step, stack) for step, stack, _ in between.all_judgements()]
         outcomes = [outcome.outcome for _, outcome in course.outcomes_between()]
