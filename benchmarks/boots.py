@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from math import exp, log1p
 
-from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, run, share, sigma_of
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, rates, run, sigma_of
 from benchmarks.turns import KERNELS, in_turns
 from pytest_fsstack.judging.course import KernelBoot, Policy
 from pytest_fsstack.judging.verdict import Looks
@@ -45,15 +45,8 @@ def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
     for boots in (1, 2, 3, 5, 8):
         for cv in (0.02, 0.05, 0.10):
             rng = random.Random(f"{seed} boots {boots} {cv}")
-            at_limit, slightly_above, above_limit = (
+            outcomes = (
                 [outcome_of(rng, boots, cv, truth) for _ in range(sessions)]
                 for truth in (BUDGET, above(0.05), above(0.10))
             )
-            yield [
-                str(boots),
-                f"{cv:.0%}",
-                share([outcome == "fail" for outcome in at_limit]),
-                share([outcome == "pass" for outcome in at_limit]),
-                share([outcome == "fail" for outcome in slightly_above]),
-                share([outcome == "fail" for outcome in above_limit]),
-            ]
+            yield [str(boots), f"{cv:.0%}", *rates(*outcomes)]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from math import exp, log1p
 
-from benchmarks.machines import BUDGET, MACHINES, STEP, Table, Trouble, course_of, run, share, sigma_of
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, Trouble, course_of, rates, run, share, sigma_of
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs
 from pytest_fsstack.judging.course import Cell, Policy
@@ -112,8 +112,7 @@ def _rows_of_verdicts(sessions: int, seed: int) -> Iterator[list[str]]:
             yield [
                 f"{effect:+.0%}",
                 str(stacks),
-                share([outcome == "fail" for outcome, _ in outcomes]),
-                share([outcome == "pass" for outcome, _ in outcomes]),
+                *rates([outcome for outcome, _ in outcomes]),
                 share([doubted for _, doubted in outcomes]),
                 share([outcome != "inconclusive" and not doubted for outcome, doubted in outcomes]),
             ]

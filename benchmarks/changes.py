@@ -12,11 +12,11 @@ import importlib.util
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from math import exp, log1p, sqrt
+from math import exp, log1p
 
 from tabulate import tabulate
 
-from benchmarks.machines import share
+from benchmarks.machines import Noise, correlated, heavy, normal, share, skewed
 from pytest_fsstack.over_time.changes import change_points
 from pytest_fsstack.over_time.trend import ALPHA
 
@@ -25,41 +25,20 @@ RUNS = (30, 100, 365)
 #: The number of runs, and the run of the step.
 STEPS = ((30, 15), (30, 24), (100, 50), (100, 90), (365, 200), (365, 350))
 
-Noise = Callable[[random.Random], float]
-
-
-def _normal(rng: random.Random) -> float:
-    return rng.gauss(0, 1)
-
-
-def _heavy(rng: random.Random) -> float:
-    # Student's t with three degrees of freedom has the variance 3.
-    return rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)) / 3) / sqrt(3)
-
-
-def _skewed(rng: random.Random) -> float:
-    return rng.expovariate(1) - 1
-
-
 #: The distribution of runs, and the correlation of successive runs.
 NOISES: dict[str, tuple[Noise, float]] = {
-    "normal": (_normal, 0.0),
-    "heavy tails (t3)": (_heavy, 0.0),
-    "skewed": (_skewed, 0.0),
-    "AR(1) 0.5": (_normal, 0.5),
-    "AR(1) 0.5, heavy tails": (_heavy, 0.5),
+    "normal": (normal, 0.0),
+    "heavy tails (t3)": (heavy, 0.0),
+    "skewed": (skewed, 0.0),
+    "AR(1) 0.5": (normal, 0.5),
+    "AR(1) 0.5, heavy tails": (heavy, 0.5),
 }
 
 
 def overheads(rng: random.Random, name: str, number: int, step: int | None = None) -> list[float]:
     """Return the ratios of a stack to its baseline, higher from the run `step` on."""
-    noise, closely = NOISES[name]
-    last = noise(rng)
-    logarithms = []
-    for run in range(number):
-        logarithms.append(DEVIATION * last + (step is not None and run >= step) * log1p(STEP))
-        last = closely * last + sqrt(1 - closely**2) * noise(rng)
-    return [1.3 * exp(logarithm) for logarithm in logarithms]
+    runs = zip(correlated(rng, *NOISES[name]), range(number))
+    return [1.3 * exp(DEVIATION * value + (step is not None and run >= step) * log1p(STEP)) for value, run in runs]
 
 
 def _own(values: Sequence[float]) -> list[int]:

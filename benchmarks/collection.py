@@ -1,6 +1,6 @@
 """The cost of collection: 100 tests on 100 stacks, against plain ``parametrize`` of that size.
 
-    python -m benchmarks.collection [pairs]
+    python -m benchmarks collection [pairs]
 
 The figure is the CPU time of the collection, without pytest's start. A busy machine hardly disturbs it.
 """
@@ -8,11 +8,10 @@ The figure is the CPU time of the collection, without pytest's start. A busy mac
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.pairs import Finding, interleaved, main, pytest_command, ratio_finding, run
+from benchmarks.pairs import Finding, interleaved, pytest_command, ratio_finding, run
 
 PAIRS = 25
 STACKS = TESTS = 100
@@ -51,7 +50,3 @@ def measure(pairs: int = PAIRS) -> Finding:
             lambda: collect("fsstack", plugin=True), lambda: collect("plain", plugin=False), pairs
         )
     return ratio_finding("collection / parametrize (CPU time)", pairs_measured, target="at most 1.15", most=1.15)
-
-
-if __name__ == "__main__":
-    sys.exit(main(measure, PAIRS))

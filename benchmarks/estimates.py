@@ -6,7 +6,19 @@ import random
 import statistics
 from math import exp, floor, log1p
 
-from benchmarks.machines import BUDGET, CVS, MACHINES, Table, above, log_ratios, share, sigma_of, stopped
+from benchmarks.machines import (
+    BUDGET,
+    CVS,
+    MACHINES,
+    Table,
+    above,
+    log_ratios,
+    rates,
+    share,
+    share_of,
+    sigma_of,
+    stopped,
+)
 from pytest_fsstack.judging.verdict import Looks, Verdict, bounds, judge, log_ratios as log_ratios_of, rounds_advised
 
 _TROUBLE = MACHINES["outliers x3, 5 %"]
@@ -64,10 +76,9 @@ def ticks(sessions: int, seed: int) -> Table:
                 rows.append(
                     [
                         *(str(count), f"{cv:.1%}", f"{budget:.0%}"),
-                        share([outcome == "fail" for outcome in at]),
-                        share([outcome == "pass" for outcome in at]),
-                        share([outcome == "pass" for outcome in within]),
-                        share([outcome == "fail" for outcome in twice]),
+                        *rates(at),
+                        share_of("pass", within),
+                        share_of("fail", twice),
                     ]
                 )
     headers = ["ticks", "CV", "budget", "false fails", "false passes", "passes at 0 %", "fails at 100 %"]

@@ -14,7 +14,7 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from benchmarks.machines import BUDGET, Table, above, share, sigma_of
+from benchmarks.machines import BUDGET, Table, above, rates, share, sigma_of
 from pytest_fsstack.judging.verdict import Looks, Outcome, judge
 from pytest_fsstack.over_time import effects
 from pytest_fsstack.report.quantiles import student_quantile
@@ -78,20 +78,11 @@ def table(sessions: int, seed: int) -> Table:
     for name, between in BETWEEN.items():
         for hosts in HOSTS:
             rng = random.Random(f"{seed} {name} {hosts}")
-            at_budget, slightly_above, above_budget = (
+            outcomes = (
                 [_judged(measured(rng, hosts, between, truth)) for _ in range(sessions)]
                 for truth in (BUDGET, above(0.05), above(0.10))
             )
-            rates = [
-                share([outcome == expected for outcome in outcomes])
-                for outcomes, expected in (
-                    (at_budget, "fail"),
-                    (at_budget, "pass"),
-                    (slightly_above, "fail"),
-                    (above_budget, "fail"),
-                )
-            ]
-            rows.append([name, str(hosts), *rates])
+            rows.append([name, str(hosts), *rates(*outcomes)])
     headers = ["between hosts", "hosts", "false fails", "false passes", "finds 5 %", "finds 10 %"]
     return Table(f"Hosts: {sessions} experiments a cell, CV {CV:.0%}, budget 5 %.", headers, rows)
 

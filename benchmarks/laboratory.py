@@ -76,7 +76,3 @@ def main(arguments: list[str]) -> int:
     columns = ["nodes", "wall s", "longest session s", "ratio", "CPU s of lab run", "CPU s per node and minute"]
     print(tabulate(rows, columns, floatfmt=".2f"))
     return 0 if all(row[3] <= TARGET for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ Run times are log-normal with a coefficient of variation (CV). Each machine adds
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import cos, exp, log, log1p, pi, sqrt
 
@@ -52,6 +52,17 @@ def share(outcomes: Sequence[bool]) -> str:
     part = sum(outcomes) / len(outcomes)
     error = (part * (1 - part) / len(outcomes)) ** 0.5
     return f"{100 * part:.1f} ± {100 * error:.1f} %"
+
+
+def share_of(outcome: str, outcomes: Sequence[str]) -> str:
+    """Return the share of one outcome with its standard error, in percent."""
+    return share([other == outcome for other in outcomes])
+
+
+def rates(at_budget: Sequence[str], *above_budget: Sequence[str]) -> list[str]:
+    """Return the shares of false fails and of false passes at the budget, then of fails above it."""
+    kept = [share_of("fail", at_budget), share_of("pass", at_budget)]
+    return kept + [share_of("fail", outcomes) for outcomes in above_budget]
 
 
 def above(part: float) -> float:
@@ -137,15 +148,37 @@ def sigma_of(cv: float) -> float:
     return sqrt(log1p(cv**2))
 
 
+#: Draws the noise of one run, as a multiple of its standard deviation.
+Noise = Callable[[random.Random], float]
+
+
+def normal(rng: random.Random) -> float:
+    return rng.gauss(0, 1)
+
+
+def heavy(rng: random.Random) -> float:
+    # Student's t with three degrees of freedom has the variance 3.
+    return rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)))
+
+
+def skewed(rng: random.Random) -> float:
+    return rng.expovariate(1) - 1
+
+
+def correlated(rng: random.Random, noise: Noise, closely: float) -> Iterator[float]:
+    """Yield runs without end. `closely` is the correlation of successive runs."""
+    last = noise(rng)
+    while True:
+        yield last
+        last = closely * last + sqrt(1 - closely**2) * noise(rng)
+
+
 def _normal(rng: random.Random, sigma: float, runs: int) -> list[float]:
     return [rng.gauss(0, sigma) for _ in range(runs)]
 
 
 def _t3(rng: random.Random, sigma: float, runs: int) -> list[float]:
-    # Student's t with three degrees of freedom has the variance 3.
-    return [
-        sigma * rng.gauss(0, 1) / (sum(rng.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5 / 3**0.5 for _ in range(runs)
-    ]
+    return [sigma * heavy(rng) for _ in range(runs)]
 
 
 def _uniform(rng: random.Random, sigma: float, runs: int) -> list[float]:

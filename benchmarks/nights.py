@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
-from benchmarks.machines import Table, share
+from benchmarks import machines
+from benchmarks.machines import Noise, Table, share
 from pytest_fsstack.judging.verdict import Outcome
 from pytest_fsstack.over_time.spread import DECIDED_SHARE, Power, judge, power
 from pytest_fsstack.report.quantiles import student_quantile
@@ -33,8 +34,6 @@ FASTER, SLOWER = 40, 60
 
 #: Returns the true cost of a stack in a night, as a logarithm.
 Truth = Callable[[int], float]
-#: Draws the noise of one run, as a logarithm.
-Noise = Callable[[random.Random], float]
 Rule = Callable[[float, Sequence[float]], Outcome]
 
 
@@ -46,16 +45,16 @@ class Case(NamedTuple):
     noise: Noise
 
 
-def normal(rng: random.Random) -> float:
-    return rng.gauss(0, DEVIATION)
+def _scaled(noise: Noise, deviation: float = DEVIATION) -> Noise:
+    return lambda rng: deviation * noise(rng)
 
 
-def skewed(rng: random.Random) -> float:
-    return DEVIATION * (rng.expovariate(1) - 1)
-
-
-def quiet(rng: random.Random) -> float:
-    return rng.gauss(0, DEVIATION / 2)
+_NOISES = {
+    "1 %": _scaled(machines.normal, DEVIATION / 2),
+    "2 %": _scaled(machines.normal),
+    "2 %, skewed": _scaled(machines.skewed),
+    "2 %, heavy tails": _scaled(machines.heavy),
+}
 
 
 def _constant(_night: int) -> float:
@@ -71,11 +70,11 @@ def _lost_again(night: int) -> float:
 
 
 CASES = (
-    Case("nothing changes", _constant, normal),
-    Case("nothing changes, 1 % from run to run", _constant, quiet),
-    Case("nothing changes, skewed runs", _constant, skewed),
-    Case("0.5 % slower each night", _creep, normal),
-    Case(f"10 % faster from night {FASTER}, 15.5 % slower from {SLOWER}", _lost_again, normal),
+    Case("nothing changes", _constant, _NOISES["2 %"]),
+    Case("nothing changes, 1 % from run to run", _constant, _NOISES["1 %"]),
+    Case("nothing changes, skewed runs", _constant, _NOISES["2 %, skewed"]),
+    Case("0.5 % slower each night", _creep, _NOISES["2 %"]),
+    Case(f"10 % faster from night {FASTER}, 15.5 % slower from {SLOWER}", _lost_again, _NOISES["2 %"]),
 )
 
 
@@ -138,12 +137,6 @@ HEADERS = ["four months", "rule", "red nights of 120", "series with one", "first
 # -- the strict gate of docs/over-time.md ------------------------------------------------------------------------------
 
 
-def heavy(rng: random.Random) -> float:
-    """Draw from a t distribution with three degrees of freedom, scaled to the deviation."""
-    return DEVIATION * rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)))
-
-
-_NOISES: dict[str, Noise] = {"1 %": quiet, "2 %": normal, "2 %, skewed": skewed, "2 %, heavy tails": heavy}
 #: A regression, and an improvement that is accepted five nights before the regression.
 _WORSE, _BETTER = log1p(0.15), -log1p(0.10)
 

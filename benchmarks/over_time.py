@@ -11,13 +11,13 @@ and drift. The last rows apply the exact test to the rounds of two runs, as if t
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Callable, Iterator
-from math import exp, log, log1p, sqrt
+from collections.abc import Iterator
+from itertools import islice
+from math import exp, log, log1p
 
 from tabulate import tabulate
 
-from benchmarks.machines import BUDGET, MACHINES, above
+from benchmarks.machines import BUDGET, MACHINES, Noise, above, correlated, heavy, normal, sigma_of, skewed
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
@@ -39,8 +39,8 @@ _THEN = 0.30
 
 def rounds(rng: random.Random, truth: float, number: int) -> list[tuple[float, float]]:
     """Return the times of the baseline and of the stack in each round of a run."""
-    noise = _TROUBLE(rng, log1p(_CV**2) ** 0.5, 2 * number)
-    effect = rng.gauss(0, log1p(_RUN_EFFECT**2) ** 0.5)
+    noise = _TROUBLE(rng, sigma_of(_CV), 2 * number)
+    effect = rng.gauss(0, sigma_of(_RUN_EFFECT))
     times = []
     for index in range(number):
         base, stack = rng.sample(noise[2 * index : 2 * index + 2], 2)
@@ -92,12 +92,12 @@ def rows(sessions: int, seed: int) -> Iterator[list[str]]:
 # -- histories, one figure a run ---------------------------------------------------------------------------------------
 
 #: The distribution of runs, and the correlation of successive runs. The standard deviation is `_RUN_EFFECT`.
-NOISES: dict[str, tuple[Callable[[random.Random], float], float]] = {
-    "normal": (lambda rng: rng.gauss(0, 1), 0.0),
-    "heavy tails (t3)": (lambda rng: rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3))), 0.0),
-    "skewed": (lambda rng: rng.expovariate(1) - 1, 0.0),
-    "AR(1) 0.2": (lambda rng: rng.gauss(0, 1), 0.2),
-    "AR(1) 0.5": (lambda rng: rng.gauss(0, 1), 0.5),
+NOISES: dict[str, tuple[Noise, float]] = {
+    "normal": (normal, 0.0),
+    "heavy tails (t3)": (heavy, 0.0),
+    "skewed": (skewed, 0.0),
+    "AR(1) 0.2": (normal, 0.2),
+    "AR(1) 0.5": (normal, 0.5),
 }
 #: The numbers of earlier runs. `IMPROVED` also has the number of runs since an improvement.
 EARLIER = (6, 10, 20, 40)
@@ -106,11 +106,7 @@ IMPROVED = ((20, 5), (40, 20))
 
 def figures(rng: random.Random, name: str, number: int) -> list[float]:
     """Return the logarithms of runs without a change."""
-    noise, closely = NOISES[name]
-    values = [noise(rng)]
-    for _ in range(number - 1):
-        values.append(closely * values[-1] + sqrt(1 - closely**2) * noise(rng))
-    return [_RUN_EFFECT * value for value in values]
+    return [_RUN_EFFECT * value for value in islice(correlated(rng, *NOISES[name]), number)]
 
 
 def history_fails(rng: random.Random, name: str, earlier: int, more: float, improved: int = 0) -> bool:
@@ -156,7 +152,3 @@ def main(arguments: list[str]) -> None:
     print(tabulate(history_rows(sessions, seed), headers, tablefmt="github", disable_numparse=True), flush=True)
     print()
     print(tabulate(rows(sessions, seed), HEADERS, tablefmt="github", disable_numparse=True), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -169,11 +169,6 @@ def show(findings: Sequence[Finding]) -> int:
     return 0 if all(finding.met for finding in findings) else 1
 
 
-def main(measure: Callable[[int], Finding], pairs: int) -> int:
-    """Run one benchmark, with the number of pairs from the command line."""
-    return show([measure(int(sys.argv[1]) if len(sys.argv) > 1 else pairs)])
-
-
 def _progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"\r{text:<30}\r{text}", end="", file=sys.stderr, flush=True)

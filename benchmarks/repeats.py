@@ -10,7 +10,7 @@ import random
 import statistics
 from math import exp, log, log1p
 
-from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share, sigma_of
+from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share_of, sigma_of
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import CellRun, StepRun
 from pytest_fsstack.judging.repetition import RepeatCount
@@ -60,9 +60,7 @@ def _row(sessions: int, seed: int, cvs: tuple[float, float], repeat: RepeatCount
     at_budget, above_budget = (
         [session(rng, build, noise, truth, BUDGET, repeat) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
     )
-    rates = [
-        share([verdict.outcome == "fail" for verdict, _, _ in sessions_]) for sessions_ in (at_budget, above_budget)
-    ]
+    fails = [share_of("fail", [verdict.outcome for verdict, _, _ in ran]) for ran in (at_budget, above_budget)]
     rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in above_budget)
     count, cost = (statistics.fmean(column) for column in list(zip(*above_budget))[1:])
-    return [*(f"{cv:.0%}" for cv in cvs), str(repeat), *rates, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]
+    return [*(f"{cv:.0%}" for cv in cvs), str(repeat), *fails, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]

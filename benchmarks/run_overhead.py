@@ -1,17 +1,16 @@
 """The overhead of `timed.run`: ``true``, against the fastest way to start a process.
 
-python -m benchmarks.run_overhead [pairs]
+python -m benchmarks run_overhead [pairs]
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.pairs import Finding, difference_finding, interleaved, main
+from benchmarks.pairs import Finding, difference_finding, interleaved
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.journal import Journal
@@ -44,7 +43,3 @@ def measure(pairs: int = PAIRS) -> Finding:
 
             measured = interleaved(plugin, spawn, pairs, warmup=10)
     return difference_finding("timed.run(true)", measured.milliseconds_more, most=2.0, details=[str(measured)])
-
-
-if __name__ == "__main__":
-    sys.exit(main(measure, PAIRS))

@@ -1,6 +1,6 @@
 """The cost of a whole session: pytest with the plugin against a shell script that runs the same rounds.
 
-    python -m benchmarks.session [pairs]
+    python -m benchmarks session [pairs]
 
 In six rounds, an archive is extracted and removed from cold caches, on ext4 and xfs on loop devices. The script is what
 you would write to time the same by hand. It compares nothing. The share of timed blocks in a session's time is printed
@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.pairs import Finding, interleaved, main, pytest_command, ratio_finding, seconds_of
+from benchmarks.pairs import Finding, interleaved, pytest_command, ratio_finding, seconds_of
 from pytest_fsstack.data import corpus
 from pytest_fsstack.layers.filesystems import Ext4, Xfs
 from pytest_fsstack.machine import mounts
@@ -126,7 +125,3 @@ def measure(pairs: int = PAIRS) -> Finding:
             f"a budget adds {more:.1f} s to a session of any length: its verdict",
         ],
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(measure, PAIRS))

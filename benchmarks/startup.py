@@ -1,6 +1,6 @@
 """The time that the plugin adds to the start of every pytest run, also of those that do not use it.
 
-    python -m benchmarks.startup [pairs]
+    python -m benchmarks startup [pairs]
 
 ``pytest --collect-only`` runs in an empty directory, with and without ``-p no:fsstack``. No other plugin is loaded. The
 plugin is a copy, installed as from a wheel, because pytest treats the modules of a checkout differently. The CPU time
@@ -24,7 +24,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest_fsstack
-from benchmarks.pairs import Finding, Pairs, cpu_seconds_of, difference_finding, interleaved, main, run
+from benchmarks.pairs import Finding, Pairs, cpu_seconds_of, difference_finding, interleaved, run
 
 PAIRS = 150
 MOST = 8.0
@@ -107,7 +107,3 @@ def _imports(directory: Path, env: Mapping[str, str]) -> list[str]:
     rows = re.findall(r"import time: +(\d+) \| +(\d+) \| *(pytest_fsstack\S*|numpy|scipy|tabulate)$", output, re.M)
     slowest = sorted(((int(whole), int(own), module) for own, whole, module in rows), reverse=True)
     return [f"{module}: {whole} us, {own} us of it its own" for whole, own, module in slowest[:15]]
-
-
-if __name__ == "__main__":
-    sys.exit(main(measure, PAIRS))

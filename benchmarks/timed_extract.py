@@ -1,6 +1,6 @@
 """Does `timed` report the same time as a shell? `timed.run` with ``tar``, against a shell with ``tar`` and ``sync -f``.
 
-    python -m benchmarks.timed_extract [pairs]
+    python -m benchmarks timed_extract [pairs]
 
 Both extract an archive on one ext4 on a loop device, in turns. Each starts cold: the tree is removed, everything is
 synced, caches are dropped, and the archive is read. Needs root.
@@ -9,13 +9,12 @@ synced, caches are dropped, and the archive is read. Needs root.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.pairs import Finding, interleaved, main, ratio_finding, run
+from benchmarks.pairs import Finding, interleaved, ratio_finding, run
 from pytest_fsstack.data import corpus
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
@@ -80,7 +79,3 @@ def _cold(built: Built, archive: Path) -> Iterator[tuple[Timed, Path]]:
     with timed(preload=[archive]):
         yield timed, tree
     shutil.rmtree(tree)
-
-
-if __name__ == "__main__":
-    sys.exit(main(measure, PAIRS))

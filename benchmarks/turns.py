@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from math import log1p
 
-from benchmarks.machines import BUDGET, CVS, MACHINES, STEP, Table, Trouble, above, course_of, run, share, sigma_of
+from benchmarks.machines import BUDGET, CVS, MACHINES, STEP, Table, Trouble, above, course_of, run, share_of, sigma_of
 from pytest_fsstack.judging.course import Policy
 from pytest_fsstack.judging.verdict import Looks, judge
 
@@ -31,7 +31,7 @@ def one_after_the_other(
     rng: random.Random, trouble: Trouble, cv: float, truth: float, limit: float, rounds: int = 30
 ) -> str:
     """Return the verdict if all rounds run on the first kernel, and then all on the second."""
-    noise = trouble(rng, log1p(cv**2) ** 0.5, 2 * rounds)
+    noise = trouble(rng, sigma_of(cv), 2 * rounds)
     ratios = {number: log1p(truth) + noise[rounds + number] - noise[number] for number in range(rounds)}
     return judge(ratios, limit, Looks.fixed(rounds)).outcome
 
@@ -51,15 +51,15 @@ def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
             [in_turns(rng, trouble, cv, truth, BUDGET) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
         )
         rounds = sum(number for _, number in above_limit) / sessions
-        rates = [share([outcome == "fail" for outcome, _ in sessions_]) for sessions_ in (at_limit, above_limit)]
-        yield ["in turns", f"{cv:.0%}", *rates, f"{rounds:.1f}"]
+        fails = [share_of("fail", [outcome for outcome, _ in ran]) for ran in (at_limit, above_limit)]
+        yield ["in turns", f"{cv:.0%}", *fails, f"{rounds:.1f}"]
     for cv in CVS:
         rng = random.Random(f"{seed} one after the other {cv}")
-        rates = [
-            share([one_after_the_other(rng, trouble, cv, truth, BUDGET) == "fail" for _ in range(sessions)])
+        fails = [
+            share_of("fail", [one_after_the_other(rng, trouble, cv, truth, BUDGET) for _ in range(sessions)])
             for truth in (BUDGET, above(0.10))
         ]
-        yield ["one after the other", f"{cv:.0%}", *rates, "30.0"]
+        yield ["one after the other", f"{cv:.0%}", *fails, "30.0"]
 
 
 def main(arguments: list[str]) -> None:

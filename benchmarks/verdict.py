@@ -17,7 +17,7 @@ from collections.abc import Callable
 from math import exp
 
 from benchmarks import boots, budgets, carry_over, estimates, hosts, nights, repeats, rules, turns
-from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, session, share, sigma_of
+from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, rates, session, share, sigma_of
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
 
@@ -48,11 +48,9 @@ def _rates(sessions: int, seed: str, trouble: Trouble, cv: float) -> list[str]:
     slightly_above, above_budget = (
         [session(rng, trouble, cv, above(part), looks) for _ in range(sessions)] for part in (0.05, 0.10)
     )
+    outcomes = ([verdict.outcome for verdict in verdicts] for verdicts in (at_budget, slightly_above, above_budget))
     return [
-        share([verdict.outcome == "fail" for verdict in at_budget]),
-        share([verdict.outcome == "pass" for verdict in at_budget]),
-        share([verdict.outcome == "fail" for verdict in slightly_above]),
-        share([verdict.outcome == "fail" for verdict in above_budget]),
+        *rates(*outcomes),
         f"{statistics.fmean(map(_rounds, above_budget)):.1f}",
         f"{statistics.fmean(map(_rounds, at_budget)):.1f}",
     ]
