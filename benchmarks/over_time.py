@@ -120,7 +120,7 @@ def history_fails(rng: random.Random, name: str, earlier: int, more: float, impr
         BUDGET,
         Looks().alpha,
     )
-    return judged is not None and judged.verdict is not None and judged.verdict.outcome == "fail"
+    return judged.outcome == "fail"
 
 
 def history_rows(sessions: int, seed: int) -> Iterator[list[str]]:

@@ -383,7 +383,6 @@ class _Judge:
     def _by_spread(self, change: Change, logs: Sequence[float], earlier: Sequence[Entry]) -> Change:
         ratios = [entry.ratio for entry in earlier if entry.ratio is not None]
         judged = spread.judge(logs, ratios, self.limit, self.alpha)
-        assert judged is not None
         window = judged.window
         of = f"of {len(earlier)} " if len(window.runs) < len(earlier) else ""
         sides = f"{counted(len(logs), 'run')} against {window.name} {of}earlier runs"
@@ -391,7 +390,7 @@ class _Judge:
             change,
             then=tuple(earlier[number] for number in window.runs),
             estimate=judged.estimate,
-            outcome=judged.verdict.outcome if judged.verdict else None,
+            outcome=judged.outcome,
             explanation=f"{sides} of this machine, by the spread of all",
             correlation=changes.correlation(ratios, self.warning_rate),
         )
@@ -405,15 +404,11 @@ class _Judge:
             return change
         logs_now, logs_then = ([log(figure) for figure in side] for side in sides)
         judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warning_rate)
-        assert judged is not None
         change = replace(change, then=tuple(earlier[number].entry for number in judged.window.runs))
+        if counted and judged.outcome == "fail":
+            return replace(change, estimate=judged.estimate, outcome="fail", explanation=REFERENCE_BYTES)
         if counted:
-            failed = judged.verdict is not None and judged.verdict.outcome == "fail"
-            return (
-                replace(change, estimate=judged.estimate, outcome="fail", explanation=REFERENCE_BYTES)
-                if failed
-                else change
-            )
+            return change
         return replace(change, estimate=judged.estimate, moved=self._has_moved(logs_now, logs_then))
 
     def _has_moved(self, logs_now: Sequence[float], logs_then: Sequence[float]) -> bool:
@@ -421,8 +416,7 @@ class _Judge:
         # A faster reference makes every stack look worse, so both directions count.
         for sign in (1, -1):
             signed = [[sign * value for value in side] for side in (logs_now, logs_then)]
-            judged = spread.judge(signed[0], signed[1], _MOVED_SHARE, self.warning_rate / 2)
-            if judged and judged.verdict and judged.verdict.outcome == "fail":
+            if spread.judge(signed[0], signed[1], _MOVED_SHARE, self.warning_rate / 2).outcome == "fail":
                 return True
         return False
 

@@ -19,7 +19,7 @@ from math import ceil, expm1, floor, inf, isfinite, log1p, sqrt
 from statistics import fmean
 from typing import NamedTuple
 
-from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdict
+from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
 #: The smallest number of earlier runs for a verdict. The spread of fewer is too uncertain.
@@ -59,11 +59,11 @@ class Spread(NamedTuple):
 
 
 class SpreadVerdict(NamedTuple):
-    """A verdict and its estimate, with the window of earlier runs. The verdict is None without a limit."""
+    """A verdict and its estimate, with the window of earlier runs. The outcome is None without a limit."""
 
     window: Window
     estimate: Estimate
-    verdict: Verdict | None
+    outcome: Outcome | None
 
 
 def windows(history: Sequence[float]) -> list[Window]:
@@ -93,15 +93,13 @@ def spread(history: Sequence[float]) -> Spread:
     return Spread(sqrt(fmean(squares) / (1 - 1.5 / number)), freedom)
 
 
-def judge(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> SpreadVerdict | None:
-    """Judge runs by a limit (0.05 is 5 % more than earlier). Return None if there are too few earlier runs.
+def judge(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> SpreadVerdict:
+    """Judge runs by a limit (0.05 is 5 % more than earlier).
 
     At the limit, false *fail* and false *pass* each have at most the probability `alpha`, under the assumptions of this
-    module. A difference that equals the limit is not above it. Raises ValueError without a run now, or if a number is
-    not finite.
+    module. A difference that equals the limit is not above it. Raises ValueError without a run now, like `spread`, or
+    if a number is not finite.
     """
-    if len(history) < MIN_EARLIER_RUNS:
-        return None
     if not now or not all(map(isfinite, now)):
         raise ValueError(f"needs a run, each a finite logarithm (got {list(now)})")
     return max(_judge_windows(now, history, limit, alpha), key=_badness)
@@ -109,7 +107,7 @@ def judge(now: Sequence[float], history: Sequence[float], limit: float | None, a
 
 def _badness(judged: SpreadVerdict) -> tuple[int, float]:
     order: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
-    return order.index(judged.verdict.outcome) if judged.verdict else 0, judged.estimate.low
+    return order.index(judged.outcome) if judged.outcome else 0, judged.estimate.low
 
 
 def _judge_windows(
@@ -122,12 +120,8 @@ def _judge_windows(
         shift = fmean(now) - fmean(history[number] for number in window.runs)
         low, high = shift - between.quantile(1 - share) * error, shift + between.quantile(1 - alpha) * error
         estimate = Estimate(_overhead(shift), _overhead(low), _overhead(high), 1 - share - alpha, len(now))
-        verdict = None
-        if limit is not None:
-            outcome = _outcome(low - log1p(limit), high - log1p(limit))
-            looks = Looks.fixed(len(now), alpha)
-            verdict = Verdict(outcome, estimate, limit, looks, 1, runs=(len(now), len(window.runs)))
-        yield SpreadVerdict(window, estimate, verdict)
+        outcome = None if limit is None else _outcome(low - log1p(limit), high - log1p(limit))
+        yield SpreadVerdict(window, estimate, outcome)
 
 
 def _outcome(low: float, high: float) -> Outcome:
