@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import FORMAT, Results
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import append, file_of, read
 from tests.plugin.conftest import Project
+from tests.toolkit import chain_of
 
 # Whatever the machine does: crypt costs 100 % more.
 TEST = """
@@ -39,12 +39,8 @@ needs_machine_id = pytest.mark.skipif(MACHINE is None, reason="this machine has 
 
 def earlier(overhead: float, *, scale: str = "small", stacks: tuple[str, ...] = ("plain", "crypt")) -> Results:
     """An earlier run in which every stack but the first cost that much over it."""
-    chain = ChainResults("test_it.py::test_step", "dir:/somewhere", "plain", Looks.fixed(2), 1, steps=["step"])
-    chain.stacks = {name: StackInfo(name, name) for name in stacks}
-    for _ in range(2):
-        chain.orders.append(list(stacks))
-        for name in stacks:
-            chain.add("step", name, Sample({"seconds": 0.02 * (1 if name == "plain" else 1 + overhead)}))
+    chain = chain_of({"step": {name: [0.02 * (1 if name == "plain" else 1 + overhead)] * 2 for name in stacks}})
+    chain.id = "test_it.py::test_step"
     return Results({"machine_id": MACHINE} if MACHINE else {}, [chain], scale=scale)
 
 

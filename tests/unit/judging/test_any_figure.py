@@ -10,25 +10,25 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS, terminal
 from pytest_fsstack.report.layouts import BUILT_IN as TABLES
+from tests.toolkit import chain_of
 
 LARGEST = 1.7976931348623157e308
 figures = st.floats(0, LARGEST)
 
 
-def chain_of(pairs: list[tuple[float, float]], better: Better, resolution: float) -> ChainResults:
-    chain = ChainResults("t.py::T", "loop", "a", Looks(), 1, steps=["s"], controls=["c"])
-    chain.stacks = {name: StackInfo(name, "ext4") for name in "abc"}
-    chain.tables = [(name, {}) for name in TABLES]
+def judged(pairs: list[tuple[float, float]], better: Better, resolution: float) -> ChainResults:
     metrics = {**METRICS, "m": Metric("m", "B", better, resolution)}
-    for base, other in pairs:
-        chain.orders.append(["a", "b", "c"])
-        for name, figure in (("a", base), ("b", other), ("c", base)):
-            chain.add("s", name, Sample({"seconds": figure, "throughput": figure, "m": figure}, metrics))
+    base, other = (
+        [Sample({"seconds": figure, "throughput": figure, "m": figure}, metrics) for figure in side]
+        for side in zip(*pairs)
+    )
+    chain = chain_of({"s": {"a": base, "b": other, "c": base}}, Looks(), controls=["c"])
+    chain.tables = [(name, {}) for name in TABLES]
     budgets = [Budget("m", overhead=0.3), Budget(overhead=0.05), Budget("throughput", overhead=0.1), Budget(limit=2.0)]
     chain.judge_all("s", "b", *budgets)
     return chain
@@ -51,7 +51,7 @@ EXTREMES = [
 def test_any_finite_figures_are_judged_saved_and_shown(
     pairs: list[tuple[float, float]], better: Better, resolution: float
 ) -> None:
-    chain = chain_of(pairs, better, resolution)
+    chain = judged(pairs, better, resolution)
     results = Results({}, [chain])
     results.table_layouts = TABLES
     text = saved.dumps(results)
@@ -64,12 +64,8 @@ def test_any_finite_figures_are_judged_saved_and_shown(
 
 @pytest.mark.parametrize(("unit", "outcome"), [("B", "pass"), ("s", "inconclusive")])
 def test_no_bytes_are_equal_but_times_of_no_tick_are_not(unit: str, outcome: str) -> None:
-    chain = ChainResults("t.py::T", "loop", "a", Looks.fixed(8), 1, steps=["s"])
-    chain.stacks = {name: StackInfo(name, "ext4") for name in "ab"}
-    for _ in range(8):
-        chain.orders.append(["a", "b"])
-        for name in "ab":
-            chain.add("s", name, Sample({"m": 0.0}, {"m": Metric("m", unit, resolution=512.0)}))
+    nothing = [Sample({"m": 0.0}, {"m": Metric("m", unit, resolution=512.0)})] * 8
+    chain = chain_of({"s": {"a": nothing, "b": nothing}})
     assert chain.judge("s", "b", Budget("m", overhead=0.5)).outcome == outcome
 
 
@@ -78,6 +74,6 @@ def test_no_bytes_are_equal_but_times_of_no_tick_are_not(unit: str, outcome: str
 def test_figures_that_are_worlds_apart_are_in_every_report(
     name: str, pairs: list[tuple[float, float]], resolution: float
 ) -> None:
-    results = Results({}, [chain_of(pairs, "lower", resolution)])
+    results = Results({}, [judged(pairs, "lower", resolution)])
     results.table_layouts = TABLES
     assert REPORTS[name](results)

@@ -10,21 +10,20 @@ import pytest
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.saved import dumps, loads
 from pytest_fsstack.judging.verdict import Looks
+from tests.toolkit import chain_of
 
 
 def chain(rounds: int, seed: int, control: float = 0.0, budgets: bool = True) -> ChainResults:
     rng = random.Random(seed)
-    found = ChainResults("t.py::T", "loop", "base", Looks(), 1, steps=["du"], controls=["control"])
-    found.stacks = {name: StackInfo(name, "ext4") for name in ("base", "crypt", "control")}
+    series: dict[str, list[float]] = {"base": [], "crypt": [], "control": []}
     for _ in range(rounds):
-        found.orders.append(list(found.stacks))
         machine = rng.gauss(0, 0.3)
         for stack, overhead in (("base", 0.0), ("crypt", 0.5), ("control", control)):
-            found.add("du", stack, Sample({"seconds": exp(overhead + machine + rng.gauss(0, 0.05))}))
+            series[stack].append(exp(overhead + machine + rng.gauss(0, 0.05)))
+    found = chain_of({"du": series}, Looks(), controls=["control"])
     if budgets:
         found.judge_all("du", "crypt", Budget(overhead=0.5))
     return found
@@ -44,13 +43,7 @@ def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
 
 
 def test_a_difference_is_not_rounded_away() -> None:
-    compared = ChainResults("t.py::T", "loop", "base", Looks(), 1, steps=["du"], controls=["control"])
-    compared.stacks = {name: StackInfo(name, "ext4") for name in ("base", "control")}
-    for _ in range(8):
-        compared.orders.append(list(compared.stacks))
-        compared.add("du", "base", Sample({"seconds": 1.0}))
-        compared.add("du", "control", Sample({"seconds": 1.0001}))
-    (text,) = doubts(compared)
+    (text,) = doubts(chain_of({"du": {"base": [1.0] * 8, "control": [1.0001] * 8}}, controls=["control"]))
     assert "du +0.1 % (0.1 to 0.1 %)" in text
 
 

@@ -11,17 +11,18 @@ from pytest_fsstack.judging.describe import describe_failure, describe_shortly, 
 from pytest_fsstack.judging.results import ChainResults, Confirmation, StackInfo, Unjudged
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
+from tests.toolkit import chain_of
+
+BOTH = ("ext4", "xfs")
+
+
+def sample(seconds: float) -> Sample:
+    return Sample({"seconds": seconds, "throughput": 2**20 / seconds})
 
 
 def chain(factor: float, *budgets: Budget, rounds: int = 10) -> ChainResults:
-    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 42, steps=["read"])
-    for name in ("ext4", "xfs"):
-        made.stacks[name] = StackInfo(name, name)
-    for index in range(rounds):
-        made.orders.append(["ext4", "xfs"])
-        wobble = 1 + index % 3 / 100
-        made.add("read", "ext4", Sample({"seconds": wobble, "throughput": 2**20 / wobble}))
-        made.add("read", "xfs", Sample({"seconds": factor, "throughput": 2**20 / factor}))
+    base = [sample(1 + index % 3 / 100) for index in range(rounds)]
+    made = chain_of({"read": {"ext4": base, "xfs": [sample(factor)] * rounds}})
     made.judge_all("read", "xfs", *budgets)
     return made
 
@@ -91,15 +92,10 @@ def test_nothing_is_said_shortly_without_a_budget() -> None:
     assert describe_shortly(chain(1.0), "read", "ext4") == ""
 
 
-@pytest.mark.parametrize("zero", ["ext4", "xfs"])
+@pytest.mark.parametrize("zero", BOTH)
 def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> None:
-    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(5), 42, steps=["read"])
-    for name in ("ext4", "xfs"):
-        made.stacks[name] = StackInfo(name, name)
-    for _ in range(5):
-        made.orders.append(["ext4", "xfs"])
-        for name in ("ext4", "xfs"):
-            made.add("read", name, Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}))
+    stalls = {name: Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}) for name in BOTH}
+    made = chain_of({"read": {name: [figure] * 5 for name, figure in stalls.items()}})
     judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.verdict is None
     assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judged.text)

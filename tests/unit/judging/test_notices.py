@@ -10,10 +10,9 @@ from msgspec import structs
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.notices import bimodal, changes, notices, outliers, spread, visible
-from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.units import percent
+from tests.toolkit import chain_of
 
 
 def normal(rounds: int, seed: int, sigma: float = 0.1) -> list[float]:
@@ -63,14 +62,9 @@ def test_the_noise_is_that_of_a_typical_round() -> None:
 
 
 def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matter() -> None:
-    chain = ChainResults(
-        "c", "loop", "a", Looks(), 1, steps=["s"], stacks={name: StackInfo(name, "ext4") for name in "ab"}
-    )
-    rng = random.Random(5)
-    for number in range(40):
-        chain.orders.append(["a", "b"])
-        chain.add("s", "a", Sample({"seconds": exp(rng.gauss(0, 0.05)) * (4 if number == 20 else 1)}))
-        chain.add("s", "b", Sample({"seconds": exp(rng.gauss(0, 0.05) + number / 100)}))
+    base = [exp(value) * (4 if number == 20 else 1) for number, value in enumerate(normal(40, 5, 0.05))]
+    other = [exp(value + number / 100) for number, value in enumerate(normal(40, 6, 0.05))]
+    chain = chain_of({"s": {"a": base, "b": other}}, Looks())
     assert len(notices(chain)) == 2
     counting = structs.replace(chain, tables=[("counts", {})], judgements={})
     assert notices(counting) == []

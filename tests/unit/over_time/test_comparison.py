@@ -16,11 +16,11 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Better, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.options.budgets import percentage
 from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences
 from pytest_fsstack.over_time.plugin import refusals
+from tests.toolkit import chain_of
 
 THIS = "0" * 32
 
@@ -36,13 +36,9 @@ def run(
     **environment: Any,
 ) -> Results:
     """Return a run in which every stack but the first costs `overhead` over the first."""
-    chain = ChainResults("t.py::T", "loop", stacks[0], Looks.fixed(rounds), 1, steps=["write"])
-    chain.stacks = {name: StackInfo(name, name) for name in stacks}
-    for number in range(rounds):
-        chain.orders.append(list(stacks))
-        for name in stacks:
-            cost = base * (1 if name == stacks[0] else 1 + overhead) * (1 + number / 100)
-            chain.add("write", name, Sample({"seconds": cost}, work={"bytes": 10}))
+    costs = {name: base * (1 if name == stacks[0] else 1 + overhead) for name in stacks}
+    series = {name: [cost * (1 + number / 100) for number in range(rounds)] for name, cost in costs.items()}
+    chain = chain_of({"write": series}, work={"write": {"bytes": 10}})
     if machine:
         environment["machine_id"] = machine
     environment.setdefault("devices", [{"spec": "loop", "model": "a disk"}])

@@ -8,17 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.judging.results import FORMAT, Results
 from pytest_fsstack.over_time.plugin import earlier_runs
+from tests.toolkit import chain_of
 
 
 def run(scale: str) -> Results:
-    chain = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(1), 1, steps=["write"], orders=[["ext4"]])
-    chain.stacks = {"ext4": StackInfo("ext4", "ext4")}
-    chain.add("write", "ext4", Sample({"seconds": 1.0}))
-    return Results({}, [chain], scale=scale)
+    return Results({}, [chain_of({"write": {"ext4": [1.0]}})], scale=scale)
 
 
 def test_a_directory_is_all_of_its_json_in_order_of_the_names(tmp_path: Path) -> None:
