@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 
 # As they are written: a share in tenths of a percent, a load in hundredths.
@@ -65,30 +64,6 @@ def chain() -> ChainResults:
     found = ChainResults("c", "loop", "a", Looks.fixed(8), 1, steps=["s"])
     found.stacks = {name: StackInfo(name, name) for name in "ab"}
     return found
-
-
-def test_a_discarded_round_is_kept_and_never_judged() -> None:
-    results = chain()
-    for seconds in (1.0, 50.0, 2.0):
-        results.orders.append(["a", "b"])
-        for name in "ab":
-            results.add("s", name, Sample({"seconds": seconds}))
-        if seconds == 50:
-            results.discard("load>2", {"load": 3.0})
-    assert results.rounds == 2
-    assert results.series("s", "a", "seconds") == [1.0, 2.0]
-    (discarded,) = results.discarded
-    assert (discarded.replaced_by, discarded.rule, discarded.order) == (1, "load>2", ["a", "b"])
-    assert discarded.samples["s"]["b"]["seconds"] == 50.0
-
-
-def test_a_discarded_round_in_which_the_work_was_not_done_is_not_forgotten() -> None:
-    results = chain()
-    results.orders.append(["a", "b"])
-    results.add("s", "b", Sample({"seconds": 1.0}, incomplete="half of the files"))
-    results.discard("throttled", {})
-    assert not results.of("s", "b")
-    assert results.incomplete("s", "b") == "half of the files"
 
 
 def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.saved import dumps, loads
+from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.judging.verdict import Looks
 from tests.toolkit import chain_of
 
@@ -54,23 +53,3 @@ def test_without_budgets_its_block_is_judged_as_that_of_the_others() -> None:
     assert narrow
     assert wide
     assert wide.low <= narrow.low < narrow.high <= wide.high
-
-
-def test_one_that_could_not_run_is_said() -> None:
-    found = chain(8, 1)
-    del found.samples["du"]["control"]
-    found.notes.setdefault("du", {})["control"] = "failed in round 1"
-    (said,) = doubts(found)
-    assert re.fullmatch(r".*\bcontrol\b.*\bbase: failed in round 1", said)
-
-
-def test_a_chain_without_a_control_has_nothing_to_say() -> None:
-    found = chain(8, 1, control=0.5)
-    found.controls = []
-    assert doubts(found) == []
-
-
-def test_it_is_no_comparison_and_is_saved() -> None:
-    results = Results(chains=[chain(8, 1)])
-    assert results.comparisons == 1
-    assert loads(dumps(results)).chains[0].controls == ["control"]

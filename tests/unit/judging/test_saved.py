@@ -334,19 +334,6 @@ def test_what_keeps_not_to_it_is_found(change: Any) -> None:
 # -- of a run ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_saved_with_its_time_scale_and_labels() -> None:
-    results = one()
-    results.start, results.stop, results.scale = "2026-01-01T10:00:00+00:00", "2026-01-01T11:00:00+00:00", "paper"
-    results.labels = {"commit": "c0ffee", "kernel": "6.1"}
-    content = json.loads(saved.dumps(results))
-    assert {name: content[name] for name in ("start", "stop", "scale", "labels")} == {
-        "start": "2026-01-01T10:00:00+00:00",
-        "stop": "2026-01-01T11:00:00+00:00",
-        "scale": "paper",
-        "labels": {"commit": "c0ffee", "kernel": "6.1"},
-    }
-
-
 def test_each_metric_and_each_overhead_is_a_series_with_a_name_that_stays() -> None:
     chain = json.loads(saved.dumps(one()))["chains"][0]
     summary = chain["derived"]["s"]

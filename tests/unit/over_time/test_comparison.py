@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Better, Metric, Sample
@@ -380,12 +379,6 @@ def test_one_kernel_is_compared_with_another_and_several_each_with_itself() -> N
     assert [str(change.key) for change in found.compared] == ["T write on luks 6.12"]
     assert only(found).shift == pytest.approx(0.2)
     assert {place.kernel for place in found.only_now} == {"6.1"}
-
-
-def test_results_that_were_saved_compare_alike() -> None:
-    now, then = [run(0.65)], [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
-    again = [[saved.loads(saved.dumps(results)) for results in side] for side in (now, then)]
-    assert compare(*again, limit=0.05) == compare(now, then, limit=0.05)
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------
