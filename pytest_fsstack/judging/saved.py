@@ -23,7 +23,6 @@ from pytest_fsstack.judging.results import (
     ChainResults,
     Derived,
     Figure,
-    Judgement,
     Overhead,
     Results,
 )
@@ -271,40 +270,26 @@ def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead
 # -- records of other programs -----------------------------------------------------------------------------------------
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """Facts about a step on a stack, for the records of other programs."""
-
-    stack: str
-    device: str
-    baseline: str
-    seed: int
-    rounds: list[int]
-    samples: dict[str, list[float]]
-    judgements: list[Judgement]
-    derived: Derived
-    note: str = ""
-
-
 def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
     """Return the facts about a step on a stack, for records of other programs. Empty if nothing was measured."""
     samples = chain.of(step, stack)
     if not samples:
         return {}
     whole = derive(chain, step, stack)
-    figures: dict[str, Any] = msgspec.to_builtins(
-        Facts(
-            chain.stacks[stack].spec,
-            chain.device,
-            chain.baseline,
-            chain.seed,
-            sorted(samples),
-            {name: chain.series(step, stack, name) for name in whole.figures},
-            chain.judgements_of(step, stack),
-            whole,
-            chain.note(step, stack),
-        )
+    facts: dict[str, Any] = msgspec.to_builtins(
+        {
+            "stack": chain.stacks[stack].spec,
+            "device": chain.device,
+            "baseline": chain.baseline,
+            "seed": chain.seed,
+            "rounds": sorted(samples),
+            "samples": {name: chain.series(step, stack, name) for name in whole.figures},
+            "judgements": chain.judgements_of(step, stack),
+            "derived": whole,
+            "note": chain.note(step, stack),
+        }
     )
-    return figures
+    return facts
 
 
 def properties(chain: ChainResults, step: str, stack: str, *, full: bool = True) -> list[tuple[str, object]]:
