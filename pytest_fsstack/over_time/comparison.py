@@ -604,7 +604,7 @@ def _stacks(results: Results) -> dict[str, str]:
 def _devices(results: Results) -> set[str]:
     """Return kind and model of each device. Paths are left out, because they may change with each boot."""
     return {
-        f"{_kind(device['spec'])} ({device.get('model', 'of no known model')})"
+        f"{_kind(device.get('spec', ''))} ({device.get('model', 'of no known model')})"
         for device in results.environment.get("devices", ())
     }
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.environment import Environment
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
 from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import Looks, Outcome
@@ -182,6 +183,7 @@ def _outline(content: bytes) -> Results | None:
         return None
     try:
         session = msgspec.json.decode(content, type=_Session)
+        msgspec.convert(session.environment, Environment)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         saved.check_format(content)
         raise ValueError(f"these results are damaged: {error}") from None

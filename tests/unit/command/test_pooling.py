@@ -194,12 +194,14 @@ def test_what_is_wrong_with_a_host_is_named_and_fails_only_if_strict(said: Said)
     lost.chains[0].samples["read"] = {name: dict(lost.chains[0].of("write", "ext4")) for name in ("ext4", "luks")}
     lost.chains[0].steps.append("read")
     save("hosts/host4.json", lost)
+    save("hosts/host5.json", session(5, 0.5, devices=["a disk"]))
     words = ["hosts", "hosts/none.json", "--limit", "60%"]
     out = said(*words, code=0)
     for text in (
         r"host1\.json: .*JSON: Input data was truncated",
         r"none\.json: No such file",
         r"host2\.json: interrupted",
+        r"host5\.json: .*`\$\.devices",
         r"\* host4 .*\bwrite on luks",
     ):
         assert re.search(text, out)

@@ -448,6 +448,8 @@ def test_what_an_older_form_does_not_say_is_no_reason() -> None:
     then = run()
     then.scale, then.environment, then.chains[0].work = "", {}, {}
     assert reasons(run(), then) == []
+    unknown = run(devices=[{}])
+    assert reasons(unknown, unknown) == []
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
