@@ -485,6 +485,13 @@ def test_mistakes_are_told(kernels: Project, arguments: list[str], message: str)
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
+def test_a_limit_between_kernels_on_which_nothing_is_measured_fails(kernels: Project) -> None:
+    kernels.write("import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\ndef test_it(fsstack):\n    pass\n")
+    result = run(kernels, ONE_BOOT, "--fsstack-max-regression=5%")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["fsstack: *0 comparisons*"])
+
+
 def test_a_file_that_is_no_kernel_is_told(project: Project) -> None:
     project.write(TEST)
     result = project.run("--fsstack-kernel=test_it.py")
