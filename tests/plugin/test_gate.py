@@ -31,18 +31,12 @@ def test_a_test_with_timed_is_measured_without_any_mark(project: Project) -> Non
     assert Counter(project.log) == {"ran dear": 8, "ran plain": 8}
 
 
-def test_a_budget_without_a_timed_block_fails(project: Project) -> None:
-    project.write("""
-        import pytest
-
-        @pytest.mark.fsstack("plain", "crypt")
-        @pytest.mark.fsstack_budget(overhead=0.1)
-        def test_it(fsstack):
-            pass
-    """)
+@pytest.mark.parametrize(("mark", "promise"), [("fsstack_budget(overhead=0.1)", "budget"), ("benchmark", "benchmark")])
+def test_a_budget_or_a_benchmark_without_a_timed_block_fails(project: Project, mark: str, promise: str) -> None:
+    project.write(UNTIMED.replace("def", f"@pytest.mark.{mark}\ndef"))
     result = project.run("--fsstack-rounds=1")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*budget*with timed()*"])
+    result.stdout.fnmatch_lines([f"*{promise}*with timed()*"])
 
 
 UNTIMED = "import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\ndef test_it(fsstack):\n    pass\n"

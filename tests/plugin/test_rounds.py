@@ -262,20 +262,6 @@ def test_pytest_benchmarks_own_fixture_is_a_step_too(project: Project) -> None:
     }
 
 
-def test_a_benchmark_that_measures_nothing_fails(project: Project) -> None:
-    project.write("""
-        import pytest
-
-        @pytest.mark.fsstack("plain")
-        @pytest.mark.benchmark
-        def test_it(fsstack):
-            pass
-    """)
-    result = project.run("--fsstack-rounds=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*`with timed(): ...`*"])
-
-
 def test_a_stack_that_cannot_be_built_errs_with_the_command_and_without_a_traceback(project: Project) -> None:
     project.write(CHAIN)
     result = project.run("--fsstack-rounds=2", "--fsstack-stacks=plain", "--fsstack-stacks=broken")

@@ -135,20 +135,6 @@ def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_round
     assert [(each.outcome, each.confirmed is not None) for each in judged] == [("fail", True)] * 2
 
 
-def test_rounds_on_a_busy_machine_are_run_again_on_all_kernels() -> None:
-    course = of_kernels(Policy(Looks.fixed(4), discard=(Rule("steal", 0.05),)))
-    for conditions in ({"steal": 0.5}, *[{"steal": 0.0}] * 4):
-        this = course.next_round()
-        assert this is not None
-        for cell in this.order:
-            course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}),)),)))
-        course.end_round(conditions)
-    assert course.next_round() is None
-    assert course.chain.rounds == 4
-    (discarded,) = course.chain.discarded
-    assert sorted(discarded.order) == sorted(course.cells)
-
-
 def test_repetitions_are_chosen_once_for_all_kernels() -> None:
     course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, repeats={STEP: "auto"})
     this = course.next_round()
@@ -358,22 +344,6 @@ def local(policy: Policy, test: PlannedTest, cost: float = 1.0, **changes: objec
 
 def gate(xfail: str | None = None) -> PlannedTest:
     return PlannedTest(STEP, "luks", (Budget(overhead=0.3, xfail=xfail),), "has a budget")
-
-
-@pytest.mark.parametrize(
-    ("strict", "cost", "outcome", "text"),
-    [
-        (False, 1.0, "passed", ""),
-        (False, 1.3, "skipped", "inconclusive"),
-        (True, 1.3, "failed", "(--fsstack-strict)"),
-        (False, 2.0, "failed", "ext4, budget 30 %"),
-        (True, 2.0, "failed", "ext4, budget 30 %"),
-    ],
-)
-def test_a_test_ends_as_its_budget_was_judged(strict: bool, cost: float, outcome: str, text: str) -> None:
-    found = local(Policy(strict=strict), gate(), cost)
-    assert found.outcome == outcome
-    assert text in found.text
 
 
 def test_an_expected_failure_is_told_to_pytest_with_its_reason() -> None:
