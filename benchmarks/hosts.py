@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from math import exp, inf, lgamma, log, log1p, sqrt
+from math import inf, log, log1p, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
+
+from scipy.stats import chi2
 
 from benchmarks.machines import BUDGET, Table, above, rates, share, sigma_of
 from pytest_fsstack.judging.verdict import Looks, Outcome, judge
@@ -130,7 +132,7 @@ def _coverage(rng: random.Random, sessions: int, hosts: int, between: Between) -
                 _within(higgins, following),
                 _within(higgins, truth + centre),
                 spread.p < 0.05,
-                _chi_square_tail(_weighted(now)[1], hosts - 1) < 0.05,
+                chi2.sf(_weighted(now)[1], hosts - 1) < 0.05,
             ),
             strict=True,
         ):
@@ -198,17 +200,3 @@ def _hartung_knapp(hosts: Measured) -> effects.Range:
     freedom = len(weights) - 1
     reach = student_quantile(1 - ALPHA, freedom) * sqrt(q / freedom / sum(weights))
     return effects.Range(mean - reach, mean + reach)
-
-
-def _chi_square_tail(value: float, freedom: int) -> float:
-    """Return P(X > value), by the series of the incomplete gamma function (Abramowitz & Stegun, 6.5.29)."""
-    half, x = freedom / 2, value / 2
-    if x <= 0:
-        return 1.0
-    term = total = 1 / half
-    number = half
-    while term > total * 1e-15:
-        number += 1
-        term *= x / number
-        total += term
-    return max(0.0, 1 - exp(half * log(x) - x - lgamma(half)) * total)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 import re
-import statistics
 
 import pytest
 from hypothesis import given, strategies as st
 
+from benchmarks import repeats
+from benchmarks.machines import BUDGET, above
 from pytest_fsstack.judging.repetition import (
     INITIAL_COUNT,
     MAX_COUNT,
@@ -21,7 +22,7 @@ from pytest_fsstack.judging.repetition import (
     variances,
 )
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks, judge
+from pytest_fsstack.judging.verdict import Looks
 
 
 def _base(stack: str) -> str:
@@ -190,36 +191,18 @@ def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
     assert repeated.settle(_base) == Repetition(3, True)
 
 
-def session(rng: random.Random, ratio: float, repeated: Repeated) -> str:
-    """A session of a stack with a budget of 5 %, whose number of repetitions is chosen after the first block."""
-    looks, ratios = Looks(), dict[int, float]()
-    for number in range(looks.max_rounds):
-        medians = {}
-        for stack, factor in (("base", 1.0), ("crypt", ratio)):
-            level = rng.gauss(0, 0.05)
-            samples = [sample(factor * math.exp(level + rng.gauss(0, 0.1))) for _ in range(repeated.count)]
-            repeated.add(stack, number, samples, 0.5 * len(samples))
-            repeated.end(5 + 0.5 * len(samples))
-            medians[stack] = combined(samples)["seconds"]
-        ratios[number] = math.log(medians["crypt"] / medians["base"])
-        if (number + 1) in looks.rounds:
-            if number + 1 == looks.rounds[0]:
-                repeated.settle(_base)
-            found = judge(ratios, 0.05, looks)
-            if found.settled:
-                return found.outcome
-    return "inconclusive"
-
-
 def test_choosing_the_number_costs_no_error_rate_and_repeating_finds_more() -> None:
     rng = random.Random(3)
-    kept = [session(rng, 1.05, Repeated("auto", Looks())) for _ in range(300)]
+    kept = [repeats.session(rng, 0.05, 0.1, BUDGET, BUDGET, "auto")[0].outcome for _ in range(300)]
     # Of 300 sessions at 5 %, more than 26 would be seen once in a thousand times.
     assert kept.count("fail") <= 26
     assert kept.count("pass") <= 26
-    once = statistics.fmean(session(rng, 1.05 * 1.05, Repeated(1, Looks())) == "fail" for _ in range(40))
-    often = statistics.fmean(session(rng, 1.05 * 1.05, Repeated("auto", Looks())) == "fail" for _ in range(40))
-    assert often > once + 0.1
+    numbers: tuple[RepeatCount, ...] = (1, "auto")
+    once, often = (
+        [repeats.session(rng, 0.05, 0.1, above(0.05), BUDGET, number)[0].outcome for _ in range(40)]
+        for number in numbers
+    )
+    assert often.count("fail") > once.count("fail") + 4
 
 
 def test_a_line_says_how_often_and_why() -> None:

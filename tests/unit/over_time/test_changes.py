@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import random
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import fmean
 
 import pytest
 from hypothesis import given, strategies as st
 
+from benchmarks.machines import correlated, heavy, normal
 from pytest_fsstack.over_time.changes import MIN_RUNS, change_points, correlation, residuals
 
 SERIES = 60
 
 
-def heavy(noise: random.Random) -> float:
-    """Draw a figure from Student's distribution with three degrees of freedom."""
-    return 0.01 * noise.gauss(0, 1) / math.sqrt(sum(noise.gauss(0, 1) ** 2 for _ in range(3)) / 3)
-
-
 def following(noise: random.Random, number: int, closely: float = 0.5) -> list[float]:
-    values = [noise.gauss(0, 0.02)]
-    for _ in range(number - 1):
-        values.append(closely * values[-1] + noise.gauss(0, 0.02 * math.sqrt(1 - closely**2)))
-    return values
+    return [0.02 * value for value in islice(correlated(noise, normal, closely), number)]
 
 
 @pytest.mark.parametrize("number", [30, 365])
 def test_a_year_of_unchanged_runs_with_heavy_tails_changes_in_at_most_one_series_of_ten(number: int) -> None:
     noise = random.Random(number)
-    series = ([1.3 + heavy(noise) for _ in range(number)] for _ in range(SERIES))
+    series = ([1.3 + 0.02 * heavy(noise) for _ in range(number)] for _ in range(SERIES))
     assert sum(bool(change_points(values, 0.05)) for values in series) <= SERIES // 10
 
 
