@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
@@ -162,10 +162,9 @@ class _Chain(msgspec.Struct):
     derived: dict[str, dict[str, _Derived]] = {}
 
 
-class _Session(msgspec.Struct):
+class _Session(msgspec.Struct, tag_field="format", tag=FORMAT):
     """The fields of `Results` that are compared."""
 
-    format: int
     environment: dict[str, Any] = {}
     chains: list[_Chain] = []
     interrupted: str = ""
@@ -187,24 +186,14 @@ def _outline(content: bytes) -> Results | None:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         saved.check_format(content)
         raise ValueError(f"these results are damaged: {error}") from None
-    if session.format != FORMAT:
-        saved.check_format(content)
     chains = []
     for slim in session.chains:
-        facts = {name: getattr(slim, name) for name in slim.__struct_fields__}
-        chain = ChainResults(**{**facts, "derived": {}})
+        chain = ChainResults(**{**asdict(slim), "derived": {}})
         for step, by_stack in slim.derived.items():
             metrics = _metrics(chain, step)
             chain.derived[step] = {stack: _decoded(derived, metrics) for stack, derived in by_stack.items()}
         chains.append(chain)
-    return Results(
-        session.environment,
-        chains,
-        interrupted=session.interrupted,
-        start=session.start,
-        scale=session.scale,
-        labels=session.labels,
-    )
+    return Results(**{**asdict(session), "chains": chains})
 
 
 def _decoded(derived: _Derived, metrics: Collection[str]) -> Derived:
