@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 
+#: Without it, a source on the filesystem of the stack would share its extents with the copy.
+_COPY = ("cp", "--reflink=never")
+
+
 @workload(Tool("cp", "coreutils"))
 def copy_file(timed: Timed, fsstack: Built, source: Path, *, into: str = "copy.bin") -> None:
     """Copy the file `source` with ``cp`` to the new file `into` of the stack.
@@ -27,7 +31,7 @@ def copy_file(timed: Timed, fsstack: Built, source: Path, *, into: str = "copy.b
         raise FileExistsError(f"copy_file: {target} exists already. To write over it, use overwrite_file")
     size = source.stat().st_size
     with timed(bytes=size, preload=[source]):
-        timed.run("cp", source, target)
+        timed.run(*_COPY, source, target)
     fsstack.remount()
     verify_file(target, source, size, "copy_file: read back")
 
@@ -49,7 +53,7 @@ def overwrite_file(
         )
     with timed(bytes=size, preload=[source]):
         if truncate:
-            timed.run("cp", source, target)
+            timed.run(*_COPY, source, target)
         else:
             timed.run("dd", f"if={source}", f"of={target}", "bs=1M", "conv=notrunc", "status=none")
     fsstack.remount()

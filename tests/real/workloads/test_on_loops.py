@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ import pytest
 from pytest_fsstack import workloads
 from pytest_fsstack.data.backup import Backup
 from pytest_fsstack.data.corpus import generated, packed_backup, payload, zipped
-from pytest_fsstack.devices import LoopDevice
+from pytest_fsstack.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.machine import needs
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.model import BuildContext
 from pytest_fsstack.workloads.hardlinks import RemovalOrder
-from tests.real.conftest import built
+from tests.real.conftest import LoopDevice as MakeLoop, built, run
 
 pytestmark = pytest.mark.root
 
@@ -143,6 +144,20 @@ def test_files_are_copied_unzipped_overwritten_read_back_and_removed(
         workloads.delete_files(block, stack, corpus=corpus, order="inode")
         assert measured(block).kept["operations_over_time"][-1][1] == 200
         assert 0 < measured(block)["latency_p50"] <= measured(block)["longest_stall"] < measured(block)["seconds"]
+
+
+def test_a_copy_within_a_filesystem_is_written(
+    context: BuildContext, tmp_path: Path, loop_device: MakeLoop, mount: Callable[[Path], Path]
+) -> None:
+    disk = loop_device(size=SIZE).path
+    run("mkfs.xfs", "-q", disk)
+    top, size = mount(disk), 8 << 20
+    (top / "stack").mkdir()
+    with built("directory", DirectoryDevice(top / "stack"), context) as stack:
+        for step, seed in (workloads.copy_file, 1), (workloads.overwrite_file, 2):
+            block = Timed(stack)
+            step(block, stack, payload(top, size, seed))
+            assert measured(block)["written_bytes"] >= size
 
 
 @pytest.mark.parametrize("durable", [False, True])
