@@ -67,6 +67,8 @@ def fio(
     """
     if min(size, block, iodepth, numjobs) <= 0 or size % block:
         raise ValueError(f"fio: {numjobs} x {size} bytes must be whole blocks of {block} bytes, {iodepth} at a time")
+    if runtime is not None and runtime <= 0:
+        raise ValueError(f"fio: runtime must be above 0 (got {runtime})")
     device = fsstack.path.is_block_device()
     if device and (room := size_of_device(fsstack.path)) < size * numjobs:
         raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
@@ -130,16 +132,25 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
-    env = {"FSSTACK": _escaped(fsstack.path)}
-    jobfile.check(job, fsstack.path, {**os.environ, **env})
+    place, env = fsstack.path, _environment(job, fsstack.path)
     # Other files that fio writes, such as the state of a verification, are not needed.
     with fsstack.scratch() as scratch, timed(cold=cold):
+        if fsstack.path != place:
+            # The cold start has changed the device's name, and the file may contain the old one.
+            env = _environment(job, fsstack.path)
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, result.stdout, None)
     if sections:
         _report_sections(timed, _document(result.stdout))
     fsstack.remount()
+
+
+def _environment(job: Path, path: Path) -> dict[str, str]:
+    """Check a job file for a stack with this path, and return its variables."""
+    env = {"FSSTACK": _escaped(path)}
+    jobfile.check(job, path, {**os.environ, **env})
+    return env
 
 
 class FioError(AssertionError):

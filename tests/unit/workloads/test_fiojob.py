@@ -199,7 +199,9 @@ class TestSteps:
         with pytest.raises(pytest.skip.Exception, match="needs fio: get it"):
             workloads.fio(clock, stack)
 
-    @pytest.mark.parametrize("wrong", [{"size": 1000}, {"size": 0}, {"block": 0}, {"iodepth": 0}, {"numjobs": 0}])
+    @pytest.mark.parametrize(
+        "wrong", [{"size": 1000}, {"size": 0}, {"block": 0}, {"iodepth": 0}, {"numjobs": 0}, {"runtime": 0}]
+    )
     def test_refuses_what_makes_no_sense(self, clock: NotedTimed, stack: NotedStack, wrong: dict[str, Any]) -> None:
         (value,) = wrong.values()
         with pytest.raises(ValueError, match=rf"^fio: .*\b{value}\b"):
