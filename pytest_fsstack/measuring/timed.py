@@ -24,6 +24,7 @@ from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block
+from pytest_fsstack.units import reason_of
 
 Direction = Literal["write", "read"]
 
@@ -174,7 +175,7 @@ class Timed:
 
         If the session ends by a signal, the command and its children are killed. `processes.watched` does so if the
         session dies. `env` extends the environment, which sets English messages. Raises `CommandError` if the command
-        is not installed, or if it fails and `check` is set.
+        cannot be started, or if it fails and `check` is set.
         """
         # If a command fails, show the line of the test, not these.
         __tracebackhide__ = operator.methodcaller("errisinstance", commands.CommandError)
@@ -189,22 +190,20 @@ class Timed:
             process = None
             try:
                 with signals.shielded():
-                    process = subprocess.Popen(
-                        words,
-                        executable=path,
-                        cwd=cwd,
-                        env=environment,
-                        stdin=subprocess.DEVNULL if stdin is None else stdin,
-                        stdout=stdout,
-                        stderr=stderr,
-                        start_new_session=True,
-                    )
+                    try:
+                        process = subprocess.Popen(
+                            words,
+                            executable=path,
+                            cwd=cwd,
+                            env=environment,
+                            stdin=subprocess.DEVNULL if stdin is None else stdin,
+                            stdout=stdout,
+                            stderr=stderr,
+                            start_new_session=True,
+                        )
+                    except OSError as error:
+                        raise commands.CommandError(words, None, reason_of(error), "could not be started") from None
                 process.wait()
-            except FileNotFoundError:
-                # The command exists, so its working directory is missing.
-                if os.path.exists(path):
-                    raise
-                raise commands.not_installed(words) from None
             except BaseException:
                 if process is not None and process.returncode is None:
                     with signals.shielded():

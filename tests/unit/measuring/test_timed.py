@@ -68,6 +68,18 @@ def test_the_one_that_tests_use_takes_and_refuses_the_same(tmp_path: Path) -> No
         assert clock.inside == [("true",)]
 
 
+@pytest.mark.parametrize(
+    ("text", "directory", "reason"),
+    [("no shebang", ".", "Exec format error"), ("#!/no/such", ".", "No such file"), ("#!/bin/sh", "none", "/none")],
+)
+def test_a_command_that_cannot_be_started_says_why(tmp_path: Path, text: str, directory: str, reason: str) -> None:
+    script = tmp_path / "script"
+    script.write_text(text)
+    script.chmod(0o755)
+    with pytest.raises(commands.CommandError, match=f"script.*{reason}"):
+        Timed(NotedStack(tmp_path)).run(script, cwd=tmp_path / directory)
+
+
 def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
