@@ -189,7 +189,7 @@ def create_files(
             f"create_files: count and per_directory must be above 0, and size 0 or more "
             f"(got {count}, {per_directory} and {size})"
         )
-    base = noise(size, "create_files")
+    content_of = _contents(size)
     top = fsstack.path / into
     top.mkdir()
 
@@ -211,13 +211,18 @@ def create_files(
             subdirectory.mkdir()
             with opened(subdirectory, _DIRECTORY) as directory:
                 indices = range(start, min(count, start + per_directory))
-                latencies.each(create, ((str(index), _created(base, index)) for index in indices))
+                latencies.each(create, ((str(index), content_of(index)) for index in indices))
     latencies.record(timed)
     fsstack.remount()
-    sample = [(f"{index // per_directory}/{index}", _created(base, index)) for index in drawn(range(count))]
+    sample = [(f"{index // per_directory}/{index}", content_of(index)) for index in drawn(range(count))]
     verify_files(top, count, count * size, sample, "create_files")
 
 
-def _created(base: bytes, index: int) -> bytes:
-    """Return the content of a file. The start differs, so that no two files share a block."""
-    return index.to_bytes(8, "little")[: len(base)] + base[8:]
+def _contents(size: int) -> Callable[[int], bytes]:
+    """Return a function that makes the content of a file from its index.
+
+    Each block of 4 KiB begins with the index, so that no two files share a block.
+    """
+    base = noise(size, "create_files")
+    pieces = [b"", *(base[start : start + 4088] for start in range(0, size, 4088))]
+    return lambda index: index.to_bytes(8, "little").join(pieces)[:size]

@@ -143,11 +143,12 @@ class TestDeleteFiles:
 class TestCreateFiles:
     @pytest.mark.parametrize("durable", [False, True])
     def test_creates(self, clock: NotedTimed, stack: NotedStack, durable: bool) -> None:
-        workloads.create_files(clock, stack, count=25, size=100, per_directory=10, durable=durable)
-        assert clock.blocks == [block(bytes=2500, files=25)]
+        workloads.create_files(clock, stack, count=25, size=10_000, per_directory=10, durable=durable)
+        assert clock.blocks == [block(bytes=250_000, files=25)]
         contents = [path.read_bytes() for path in stack.path.rglob("*") if path.is_file()]
-        assert len(set(contents)) == 25
-        assert {len(content) for content in contents} == {100}
+        assert {len(content) for content in contents} == {10_000}
+        # No layer can deduplicate them.
+        assert len({content[start : start + 4096] for content in contents for start in (0, 4096, 8192)}) == 75
         assert len(list((stack.path / "created").iterdir())) == 3
         assert clock.recorded.keys() == METRICS
 
