@@ -120,11 +120,10 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
                 # Read the padding after the end of the archive. A tool that cannot write it would fail.
                 while process.stdout.read(1 << 20):
                     pass
-        errors.seek(0)
-        words = errors.read().decode(errors="replace").strip().splitlines()
+        reason = _last_line(errors)
     # To the reader of the pipe, a damaged archive looks like a short one. So the error of the tool comes first.
     if process.returncode not in (0, -signal.SIGPIPE):
-        raise CorpusError(f"corpus {name}: {words[-1] if words else f'{tool.command} cannot read it'}") from refused
+        raise CorpusError(f"corpus {name}: {reason or f'{tool.command} cannot read it'}") from refused
     if refused is not None:
         raise refused
 
@@ -282,16 +281,21 @@ def write_zip(corpus: Corpus, out: IO[bytes]) -> None:
             archive.members.clear()  # type: ignore[attr-defined]
 
 
-def compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
-    """Compress the output of `write` with zstd. Raises `CorpusError`."""
-    command = commands.which(ZSTD.command) or ZSTD.command
+def compress(tool: Tool, out: IO[bytes], write: Callable[[IO[bytes]], object], *options: str) -> None:
+    """Compress the output of `write` with a tool. Raises `CorpusError`."""
+    words = [commands.which(tool.command) or tool.command, "-c", *options]
     with tempfile.TemporaryFile() as errors:
-        # If zstd cannot write, its exit code shows that.
+        # If the tool cannot write, its exit code shows that.
         with contextlib.suppress(BrokenPipeError):
-            with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=errors) as process:
+            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out, stderr=errors) as process:
                 assert process.stdin is not None
                 write(process.stdin)
-        errors.seek(0)
-        words = errors.read().decode(errors="replace").strip().splitlines()
+        reason = _last_line(errors)
     if process.wait():
-        raise CorpusError(f"cannot compress: {words[-1] if words else f'{ZSTD.command} failed'}")
+        raise CorpusError(f"cannot compress: {reason or f'{tool.command} failed'}")
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    """Return the last line of a tool's stderr, or an empty text."""
+    errors.seek(0)
+    return errors.read().decode(errors="replace").strip().rpartition("\n")[2]

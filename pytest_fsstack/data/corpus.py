@@ -15,8 +15,8 @@ import json
 import os
 import pwd
 import re
+import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ from pytest_fsstack.data.backup import Backup, write_tar
 from pytest_fsstack.data.noise import FORMAT, noise
 from pytest_fsstack.data.scale import CORPUS, DEFAULT
 from pytest_fsstack.data.source_tree import write_tree
-from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.directories import HeldDirectory
 
 SEED = 1
@@ -94,11 +94,12 @@ def generated(
     It has `files` regular files of log-normal sizes, with `size` bytes in total. There is a directory for every 15
     files, or the number in `directories`. The text compresses about as well as source code. The archive is
     uncompressed, so extracting it measures the stack and not gzip. It has no links and no unusual names, so every
-    filesystem can store it. Raises `CorpusError`, and `ValueError` for more directories than files, or fewer than two.
+    filesystem can store it. Raises `CorpusError`, and `ValueError` without files, for more directories than files, or
+    fewer than two.
     """
     count = 1 + max(1, files // 15) if directories is None else directories
-    if directories is not None and not 2 <= directories <= files:
-        raise ValueError(f"generated: {files} files cannot lie in {directories} directories")
+    if files < 1 or size < 0 or (directories is not None and not 2 <= directories <= files):
+        raise ValueError(f"generated: {files} files of {size} bytes cannot lie in {count} directories")
     shape = f"{files}" if directories is None else f"{files}-in-{directories}"
     tar = cache / f"generated-{FORMAT}-{seed}-{shape}-{size}.tar"
     return _cached(f"generated, seed {seed}", tar, lambda out: write_tree(out, seed, files, size, count))
@@ -118,9 +119,12 @@ def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
         raise CorpusError(f"corpus {corpus.name}: {reason}")
     status = corpus.tar.stat()
     target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
-    command = [str(commands.which(tool)), "-c", str(corpus.tar)]
-    _kept(target, lambda out: subprocess.run(command, stdout=out, check=True))
-    return dataclasses.replace(corpus, tar=target)
+
+    def copy(pipe: IO[bytes]) -> None:
+        with corpus.tar.open("rb") as plain:
+            shutil.copyfileobj(plain, pipe, 1 << 20)
+
+    return dataclasses.replace(corpus, tar=_kept(target, lambda out: compress(program, out, copy)))
 
 
 def users_corpus(path: Path, cache: Path) -> Corpus:
@@ -190,7 +194,7 @@ def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> P
         return _kept(path, lambda out: write_tar(backup, out))
     if not path.is_file() and (reason := ZSTD.missing()):
         raise CorpusError(f"corpus {path}: {reason}")
-    return _kept(path, lambda out: compress(out, lambda pipe: write_tar(backup, pipe)))
+    return _kept(path, lambda out: compress(ZSTD, out, lambda pipe: write_tar(backup, pipe), "-q", "-1"))
 
 
 # The cache

@@ -164,7 +164,8 @@ def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
     elif not _lacks(target, size) and differing(target, source, size, block) is None:
         return
     commands.run(
-        "dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"
+        *("dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"),
+        timeout=86_400.0,
     )
 
 

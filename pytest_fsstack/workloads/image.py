@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.archive import Corpus
+from pytest_fsstack.data.archive import Corpus, compressor
 from pytest_fsstack.layers.images import ImageLayer
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.stack.model import Directory
@@ -33,6 +33,8 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
     layer = next((layer for layer in fsstack.stack.layers if isinstance(layer, ImageLayer)), None)
     if layer is None:
         raise ValueError(f"build_image: `{fsstack.spec}` needs a layer with an image, such as squashfs")
+    if tool := compressor(corpus.tar):
+        needs.require(tool)
     with fsstack.taken_down(layer.name) as below:
         source, image = below.path / "source", below.path / "image.new"
     (source / into).mkdir(parents=True)

@@ -390,9 +390,12 @@ def test_a_tool_that_cannot_compress_says_why(cache: Path, tmp_path: Path, monke
     failing = tmp_path / "zstd"
     failing.write_text("#!/bin/sh\nexec <&-\necho 'zstd: no space left' >&2\nexit 1\n")
     failing.chmod(0o755)
+    plain = generated(tmp_path, **SMALL)
     monkeypatch.setattr(commands, "which", lambda tool: str(failing))
     with pytest.raises(CorpusError, match="zstd: no space left"):
         packed_backup(cache, Backup(3, 10, mean_size=10 << 20), compressed=True)
+    with pytest.raises(CorpusError, match="zstd: no space left"):
+        corpus.compressed(plain, "gzip", cache)
     assert list(cache.iterdir()) == []
 
 
@@ -408,3 +411,6 @@ def test_a_tree_has_the_directories_that_were_asked_for(cache: Path) -> None:
     assert generated(cache, **SMALL).directories == 5
     with pytest.raises(ValueError, match=r"60 files .*61 directories"):
         generated(cache, **SMALL, directories=61)
+    for wrong in {"files": 0}, {"size": -1}:
+        with pytest.raises(ValueError, match=r"\b0 files|-1 bytes"):
+            generated(cache, **SMALL | wrong)

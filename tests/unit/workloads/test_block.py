@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
 from pytest_fsstack.data.corpus import payload
+from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import read_direct
 from pytest_fsstack.workloads import block as module, direct
 from pytest_fsstack.workloads.direct import DirectIO, differing, sampled
@@ -110,6 +111,12 @@ class TestRead:
         workloads.dd_read(clock.another(), stack, payload=source, size=SIZE, direct=False)
         workloads.dd_read(clock.another(), stack, payload=source, size=SIZE, direct=False, prepare=False)
         assert (stack.path / "dd.bin").stat().st_mtime_ns == written.st_mtime_ns
+
+    def test_preparing_may_take_longer_than_other_commands(
+        self, clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(commands, "limit", 0.0)
+        workloads.dd_read(clock, stack, size=SIZE, direct=False)
 
     def test_needs_what_it_reads(self, clock: NotedTimed, stack: NotedStack) -> None:
         with pytest.raises(AssertionError, match=r"^dd_read: .*262,144 bytes.*dd\.bin"):
