@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import stat
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.data.archive import Corpus, digest
 from pytest_fsstack.units import first_names
-from pytest_fsstack.workloads.direct import differing, sampled
+from pytest_fsstack.workloads.direct import differing
 
 if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
@@ -136,28 +135,6 @@ def verify_file(target: Path, source: Path, size: int, when: str, block: int = 4
         raise AssertionError(
             f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
         )
-
-
-def hashes_of(source: Path, size: int, block: int) -> dict[int, bytes]:
-    """Return the hashes of a sample of blocks at the start of a file, by offset."""
-    hashes = {}
-    with source.open("rb") as original:
-        for offset in (index * block for index in sampled(size, block)):
-            original.seek(offset)
-            hashes[offset] = hashlib.sha256(original.read(min(block, size - offset))).digest()
-    return hashes
-
-
-def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, when: str, block: int) -> None:
-    """Compare a big file with the hashes of a sample of its blocks, and check its size."""
-    verify_size(target, size, when)
-    with target.open("rb") as copy:
-        for offset, expected in hashes.items():
-            copy.seek(offset)
-            if hashlib.sha256(copy.read(block)).digest() != expected:
-                raise AssertionError(
-                    f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
-                )
 
 
 def verify_size(target: Path, size: int | None, when: str) -> None:

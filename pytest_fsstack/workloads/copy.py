@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.block import seconds_of_dd
 from pytest_fsstack.workloads.checks import verify_file
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: P
     with timed(bytes=size, direction="read"):
         # cat would leave no count, and need a pipe for one.
         result = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K")
-    match = re.search(r"^(\d+) bytes? ", result.stderr, re.MULTILINE)
-    if not match or int(match[1]) != size:
-        raise AssertionError(f"read_back: dd read {match[1] if match else 'no'} of {size} bytes of {file}")
+    seconds_of_dd(result.stderr, size, "read_back")
     if source:
         verify_file(target, source, source.stat().st_size, "read_back: read back")
 

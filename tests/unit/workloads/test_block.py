@@ -14,7 +14,8 @@ from pytest_fsstack import workloads
 from pytest_fsstack.data.corpus import payload
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import read_direct
-from pytest_fsstack.workloads import block as module, direct
+from pytest_fsstack.workloads import direct
+from pytest_fsstack.workloads.block import seconds_of_dd
 from pytest_fsstack.workloads.direct import DirectIO, differing, sampled
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
@@ -146,12 +147,12 @@ class TestSummary:
     )
     def test_is_read(self, said: str, seconds: float) -> None:
         size = int(next(line for line in said.splitlines() if "copied" in line).split()[0])
-        assert module._seconds(said, size, "dd_read") == seconds
+        assert seconds_of_dd(said, size, "dd_read") == seconds
 
     @given(st.text())
     def test_is_refused_where_it_is_none(self, said: str) -> None:
         with pytest.raises(AssertionError, match="dd_read: "):
-            module._seconds(said.replace("copied", ""), 1, "dd_read")
+            seconds_of_dd(said.replace("copied", ""), 1, "dd_read")
 
 
 class TestDirectIO:

@@ -115,14 +115,9 @@ class TestReadBack:
         workloads.read_back(clock, stack, source=source)
         assert clock.blocks == [block(bytes=SIZE, direction="read")]
 
-    @pytest.mark.parametrize(
-        ("said", "count"), [("262160 bytes (262 kB) copied", "262160"), ("", ""), ("dd: 1262161 bytes", "")]
-    )
-    def test_notices_that_it_was_not_all(
-        self, clock: NotedTimed, stack: NotedStack, copied: Path, said: str, count: str
-    ) -> None:
-        clock.altered_stderr = lambda text: said
-        with pytest.raises(AssertionError, match=rf"^read_back: dd \D*{count}\D* 262161 bytes.*copy\.bin"):
+    def test_notices_that_it_was_not_all(self, clock: NotedTimed, stack: NotedStack, copied: Path) -> None:
+        clock.altered_stderr = lambda text: text.replace("262161 bytes", "262160 bytes")
+        with pytest.raises(AssertionError, match=r"^read_back: dd .*262,160 bytes.* 262,161$"):
             workloads.read_back(clock, stack)
 
     def test_notices_other_content(self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path) -> None:
