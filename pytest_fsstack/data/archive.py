@@ -240,7 +240,7 @@ def pack(top: Path, out: IO[bytes]) -> None:
         os.set_inheritable(descriptor, True)
         options = ["--create", "--file", f"/proc/self/fd/{descriptor}", "--format=gnu", "--sort=name", "--mode=ug-s"]
         try:
-            commands.run("tar", *options, "--directory", top, ".", fds=[descriptor], timeout=86_400.0)
+            commands.run("tar", *options, "--directory", top, ".", fds=[descriptor], timeout=commands.DAY)
         except commands.CommandError as error:
             raise CorpusError(f"corpus {top}: cannot pack it: {error.stderr or error}") from error
 

@@ -29,6 +29,8 @@ _PF_EXITING = 0x4
 
 #: The default time limit of a command in seconds: --fsstack-timeout.
 limit = 600.0
+#: The time limit of commands that read or write all data of a workload.
+DAY = 86_400.0
 
 #: A killed command that still runs after this many seconds is considered stuck in the kernel.
 _DEATH = 10.0

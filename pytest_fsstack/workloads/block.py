@@ -163,7 +163,7 @@ def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
         return
     commands.run(
         *("dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"),
-        timeout=86_400.0,
+        timeout=commands.DAY,
     )
 
 

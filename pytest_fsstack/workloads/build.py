@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _CC = Tool("gcc", "gcc")
 _MAKE = Tool("make", "make")
 _LINUX_TOOLS = (Tool("flex", "flex"), Tool("bison", "bison"), Tool("bc", "bc"), Tool("perl", "perl"))
-_DAY = 86_400.0
 #: Without these, a build could use the results of another one, or put its own elsewhere.
 _ENVIRONMENT = {"CCACHE_DISABLE": "1", "MAKEFLAGS": "", "KBUILD_OUTPUT": ""}
 
@@ -229,7 +228,7 @@ def compile_source(
         raise FileExistsError(f"compile_source: {product} is there already: nothing would be left to build")
     for words in source.configure:
         # `env -C` sets the working directory.
-        commands.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
+        commands.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=commands.DAY)
     for program in ("cc1", "as", "collect2", "ld"):
         resident.keep(commands.run("gcc", f"-print-prog-name={program}").strip())
     count = jobs or len(os.sched_getaffinity(0))
@@ -270,7 +269,7 @@ def _unpack(source: Source, directory: Path) -> None:
     elif tool := compressor(archive):
         needs.require(tool)
     directory.mkdir()
-    commands.run("tar", "--no-same-owner", "-xf", archive, "-C", directory, *part, timeout=_DAY)
+    commands.run("tar", "--no-same-owner", "-xf", archive, "-C", directory, *part, timeout=commands.DAY)
 
 
 def _verify(product: Path, source: Source) -> None:

@@ -17,6 +17,7 @@ from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.direct import differing
 
 if TYPE_CHECKING:
+    from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
 
@@ -146,7 +147,14 @@ def verify_size(target: Path, size: int | None, when: str) -> None:
         raise AssertionError(f"{when}: {target.name} has {actual:,} bytes instead of {size:,}")
 
 
-def verify_gone(top: Path, step: str, when: str = "") -> None:
+def verify_removed(timed: Timed, top: Path, step: str) -> None:
+    """Check that a removed directory is gone, also on the device."""
+    _verify_gone(top, step, "")
+    timed.reread()
+    _verify_gone(top, step, " on the device")
+
+
+def _verify_gone(top: Path, step: str, when: str) -> None:
     if not os.path.lexists(top):
         return
     paths = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []

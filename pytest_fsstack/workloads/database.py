@@ -161,7 +161,7 @@ def rocksdb(
     timed.reread()
     # One more than the number of keys, to detect surplus ones.
     reading = ["--benchmarks=readseq,verifychecksum", "--use_existing_db=true", f"--reads={transactions + 1}"]
-    _counted(commands.run(*words, *reading, timeout=86_400.0), "readseq", transactions)
+    _counted(commands.run(*words, *reading, timeout=commands.DAY), "readseq", transactions)
 
 
 def _counted(output: str, benchmark: str, expected: int) -> float:

@@ -264,7 +264,7 @@ def _words(target: Path, job: Mapping[str, str | int]) -> list[str]:
 
 def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None:
     try:
-        output = commands.run(*_words(target, job), timeout=86_400.0)
+        output = commands.run(*_words(target, job), timeout=commands.DAY)
     except commands.CommandError as error:
         raise AssertionError(f"fio: {otherwise}: {error.stderr}") from error
     _jobs(_document(output))

@@ -20,7 +20,7 @@ from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, verify_gone
+from pytest_fsstack.workloads.checks import existing, verify_removed
 from pytest_fsstack.workloads.latency import Latencies, remove
 
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ def remove_backup(
         latencies.record(timed)
     if backup and there != backup.names:
         timed.incomplete(f"there were {there:,} names to remove instead of {backup.names:,}")
-    verify_gone(top, "remove_backup")
-    fsstack.remount()
-    verify_gone(top, "remove_backup", ", after a remount")
+    verify_removed(timed, top, "remove_backup")
 
 
 class _Source:

@@ -38,7 +38,7 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
     with fsstack.taken_down(layer.name) as below:
         source, image = below.path / "source", below.path / "image.new"
     (source / into).mkdir(parents=True)
-    commands.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", source / into, timeout=86_400.0)
+    commands.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", source / into, timeout=commands.DAY)
     with timed(bytes=corpus.bytes, files=corpus.files):
         timed.run(*layer.words(source, image))
     timed.record("image_bytes", image.stat().st_size, unit="B")

@@ -14,7 +14,7 @@ from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.data.noise import noise
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import drawn, existing, verify_files, verify_gone
+from pytest_fsstack.workloads.checks import drawn, existing, verify_files, verify_removed
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -161,9 +161,7 @@ def delete_files(
             f"{corpus.files + corpus.links:,} with its links"
         )
     latencies.record(timed)
-    verify_gone(top, "delete_files")
-    fsstack.remount()
-    verify_gone(top, "delete_files", ", after a remount")
+    verify_removed(timed, top, "delete_files")
 
 
 @workload()

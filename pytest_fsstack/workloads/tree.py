@@ -12,7 +12,7 @@ from pytest_fsstack.machine import needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, verify_gone, verify_tree, walk
+from pytest_fsstack.workloads.checks import existing, verify_removed, verify_tree, walk
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -129,9 +129,7 @@ def delete(timed: Timed, fsstack: Built, *, tree: str = "tree", corpus: Corpus |
     top = existing(fsstack, tree, "delete")
     with timed(files=corpus.files) if corpus else timed():
         timed.run("rm", "-rf", top)
-    verify_gone(top, "delete")
-    timed.reread()
-    verify_gone(top, "delete", " on the device")
+    verify_removed(timed, top, "delete")
 
 
 def _verify_rsync(stdout: str, corpus: Corpus) -> None:
