@@ -62,9 +62,6 @@ class ItemOutcome:
         call = run.calls.get("call")
         self.seconds += call.duration if call else 0.0
 
-    def add_teardown(self, call: pytest.CallInfo[None]) -> None:
-        self.torn_down.append(call)
-
     def phases(self) -> list[Phase]:
         """Return the phases to report, in order."""
         own = phases_of(self.run) if self.run is not None else []

@@ -89,7 +89,7 @@ class Runner:
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             outcome.add(run)
-            sample, measured = _pop_sample(item, SAMPLE), _benchmark_sample(self.config, item)
+            sample, measured = _pop_sample(item), _benchmark_sample(self.config, item)
             if sample and measured:
                 sample = msgspec.structs.replace(sample, values={**measured.values, **sample.values})
             if sample := sample or measured:
@@ -129,7 +129,7 @@ class Runner:
     def tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
         call = self._protocol.tear_down(item, following)
         if call.excinfo:
-            chain.outcomes.setdefault(item, ItemOutcome()).add_teardown(call)
+            chain.outcomes.setdefault(item, ItemOutcome()).torn_down.append(call)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -205,10 +205,10 @@ def _ending_of(run: Run) -> Ending:
     return "failed" if run.failed else "skipped"
 
 
-def _pop_sample(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
-    sample = item.stash.get(key, None)
+def _pop_sample(item: pytest.Item) -> Sample | None:
+    sample = item.stash.get(SAMPLE, None)
     if sample is not None:
-        del item.stash[key]
+        del item.stash[SAMPLE]
     return sample
 
 

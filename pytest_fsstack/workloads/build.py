@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,37 +46,33 @@ class PyPI:
         """Download it if it is not in the cache. Return the reason for a failure, with a command to download it by
         hand.
         """
-        if self._intact():
-            return None
         cache = self.path().parent
+        if self.path().is_file() and _sha256(self.path()) == self.sha256:
+            return None
         cache.mkdir(parents=True, exist_ok=True)
-        requirement = f"{self.project}=={self.version}"
-        # The build requirements for reading a source distribution may be wheels.
-        options = ("--no-deps", "--no-binary", self.project)
-        by_hand = f"pip download {' '.join(options)} -d {cache} {requirement}"
         with directories.scratch(cache) as directory:
-            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(directory), requirement]
-            try:
-                result = subprocess.run(
-                    words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=commands.limit
-                )
-            except subprocess.TimeoutExpired:
-                what = f"needs the source of {self.project} from PyPI (pip did not end within {commands.limit:g} s)"
-                return MissingRequirement(Missing.OTHER, what, by_hand)
-            got = directory / self.file
-            if result.returncode or not got.is_file():
-                reason = (result.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]
-                return MissingRequirement(
-                    Missing.OTHER, f"needs the source of {self.project} from PyPI ({reason})", by_hand
-                )
-            if (digest := _sha256(got)) != self.sha256:
-                what = f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {digest}"
-                return MissingRequirement(Missing.OTHER, what, by_hand)
-            got.replace(self.path())
-        return None
+            reason = self._download(directory)
+        what = f"needs the source of {self.project} from PyPI ({reason})"
+        return MissingRequirement(Missing.OTHER, what, f"pip {' '.join(self._words(cache))}") if reason else None
 
-    def _intact(self) -> bool:
-        return self.path().is_file() and _sha256(self.path()) == self.sha256
+    def _words(self, directory: Path) -> list[str]:
+        # The build requirements for reading a source distribution may be wheels.
+        options = ["--no-deps", "--no-binary", self.project, "-d", str(directory)]
+        return ["download", *options, f"{self.project}=={self.version}"]
+
+    def _download(self, directory: Path) -> str:
+        """Download the file to a directory, then move it to the cache. Return why that failed, or an empty text."""
+        try:
+            commands.run(sys.executable, "-m", "pip", "-q", *self._words(directory))
+        except commands.CommandError as error:
+            return (error.stderr or error.how).splitlines()[-1]
+        file = directory / self.file
+        if not file.is_file():
+            return f"pip got no {self.file}"
+        if (digest := _sha256(file)) != self.sha256:
+            return f"the SHA-256 of {self.file} is {digest} instead of {self.sha256}"
+        file.replace(self.path())
+        return ""
 
 
 @dataclass(frozen=True)

@@ -140,9 +140,9 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
             env = _environment(job, fsstack.path)
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
-    _report(timed, result.stdout, None)
+    document = _report(timed, result.stdout, None)
     if sections:
-        _report_sections(timed, _document(result.stdout))
+        _report_sections(timed, document)
     fsstack.remount()
 
 
@@ -205,12 +205,6 @@ def _jobs(document: dict[str, Any]) -> list[dict[str, Any]]:
         name, number = errors[0].get("jobname"), errors[0].get("error")
         raise FioError(f"fio: {len(errors)} of {len(jobs)} jobs failed, the first, {name}, with error {number}")
     return jobs
-
-
-def _transferred(document: dict[str, Any]) -> int:
-    jobs = _jobs(document)
-    with _understood():
-        return sum(int(job[direction]["io_bytes"]) for job in jobs for direction in ("read", "write"))
 
 
 def _figures(name: str, sides: list[dict[str, Any]]) -> dict[str, tuple[Metric, float]]:
@@ -342,10 +336,14 @@ def _sweep(
                 yield {"parameter": parameter, "title": title, "points": points}
 
 
-def _report(timed: Timed, output: str, total: int | None) -> None:
+def _report(timed: Timed, output: str, total: int | None) -> dict[str, Any]:
+    """Record fio's figures, and check the number of bytes. Return its JSON."""
     document = _document(output)
     timed.keep("fio", document)
-    _record(timed, parse_fio(output))
-    moved = _transferred(document)
+    jobs = _jobs(document)
+    _record(timed, _figures_of(jobs, "fio"))
+    with _understood():
+        moved = sum(int(job[direction]["io_bytes"]) for job in jobs for direction in ("read", "write"))
     if moved == 0 or total not in (None, moved):
         raise AssertionError(f"fio: it transferred {moved:,} bytes instead of {'more' if total is None else total}")
+    return document

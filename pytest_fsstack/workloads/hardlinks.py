@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -118,15 +119,14 @@ def remove_backup(
     verify_removed(timed, top, "remove_backup")
 
 
+@dataclass
 class _Source:
-    """The source of the archive, with the process that writes it."""
+    """The source of the archive, with the process that writes it, and its CPU seconds."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.argv: tuple[str, ...] = ()
-        self.returncode = 0
-        #: CPU seconds.
-        self.seconds = 0.0
+    descriptor: int
+    argv: tuple[str, ...] = ()
+    returncode: int = 0
+    seconds: float = 0.0
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,17 +55,13 @@ def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int =
 
     Afterwards, the number of bytes read is compared with the sizes of the files.
     """
-    top, contents = existing(fsstack, tree, "read_files"), walk(fsstack.path / tree)
-    regular = {os.fspath(path) for path in _files(top)}
-    buffer, count = bytearray(block), 0
+    top = existing(fsstack, tree, "read_files")
+    contents, buffer, count = walk(top), bytearray(block), 0
     with timed(bytes=contents.bytes, files=contents.files, direction="read"):
-        for directory, names, files in os.walk(top):
-            names.sort()
-            for name in sorted(files):
-                if (path := os.path.join(directory, name)) in regular:
-                    with open(path, "rb", buffering=0) as file:
-                        while size := file.readinto(buffer):
-                            count += size
+        for path in _files(top):
+            with path.open("rb", buffering=0) as file:
+                while size := file.readinto(buffer):
+                    count += size
     if count != contents.bytes:
         raise AssertionError(f"read_files: read {count:,} bytes of {tree} instead of {contents.bytes:,}")
 
@@ -101,5 +98,12 @@ def read_blocks(
         raise AssertionError(f"read_blocks: {len(short)} of {count} blocks are shorter than their files: {short[0]}")
 
 
-def _files(top: Path) -> list[Path]:
-    return sorted(path for path in top.rglob("*") if path.is_file() and not path.is_symlink())
+def _files(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the regular files below a directory in the order of their names, while the directories are read."""
+    with os.scandir(directory) as iterator:
+        entries = sorted(iterator, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(entry)
+        elif entry.is_file(follow_symlinks=False):
+            yield Path(entry.path)

@@ -14,21 +14,9 @@ from pytest_fsstack.stack import outside
 #: disk, which are not confined to its partition (sg, io_uring_cmd).
 ENGINES = frozenset(
     (
-        *(
-            "sync",
-            "psync",
-            "vsync",
-            "pvsync",
-            "pvsync2",
-            "libaio",
-            "linuxaio",
-            "io_uring",
-            "posixaio",
-            "mmap",
-            "splice",
-        ),
-        *("null", "cpuio", "ftruncate", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete"),
-        *("falloc", "fallocate", "e4defrag"),
+        *("sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "linuxaio", "io_uring", "posixaio", "mmap"),
+        *("splice", "null", "cpuio", "ftruncate", "filecreate", "filestat", "filedelete", "dircreate", "dirstat"),
+        *("dirdelete", "falloc", "fallocate", "e4defrag"),
     )
 )
 #: Engines without a file.
