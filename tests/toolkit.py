@@ -23,7 +23,7 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal, Leftover, _journals
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.measuring.timed import Completed, Direction, Timed
+from pytest_fsstack.measuring.timed import Completed, Timed
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext, Directory, Stack
 
@@ -112,13 +112,10 @@ class NotedTimed(Timed):
         super().__init__(stack, repeated)
         self.blocks: list[dict[str, Any]] = []
         self.inside: list[tuple[str, ...]] = []
-        #: Changes a command's output before the workload gets it.
+        #: Changes stdout and stderr of a command before the workload gets them.
         self.altered: Callable[[str], str] = str
-        self.altered_stderr: Callable[[str], str] = str
         #: Changes a command's result before the workload gets it.
         self.spoiled: Callable[[Completed], Completed] = lambda done: done
-        #: Runs before each command.
-        self.before: Callable[[], object] = lambda: None
         #: Runs instead of the command. If it returns a text, that is the output.
         self.instead: Callable[[], object] | None = None
         self._running = False
@@ -129,40 +126,23 @@ class NotedTimed(Timed):
         return self
 
     @contextlib.contextmanager
-    def __call__(
-        self,
-        *,
-        bytes: int | None = None,
-        files: int | None = None,
-        direction: Direction = "write",
-        cold: bool = True,
-        preload: Sequence[str | os.PathLike[str]] = (),
-    ) -> Iterator[NotedTimed]:
-        self.blocks.append(block(bytes=bytes, files=files, direction=direction, cold=cold, preload=preload))
-        with super().__call__(bytes=bytes, files=files, direction=direction, cold=False, preload=preload):
+    def __call__(self, **words: Any) -> Iterator[NotedTimed]:
+        self.blocks.append(block(**words))
+        with super().__call__(**words | {"cold": False}):
             self._running = True
             try:
                 yield self
             finally:
                 self._running = False
 
-    def run(
-        self,
-        *argv: str | os.PathLike[str],
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: int | None = None,
-        check: bool = True,
-    ) -> Completed:
+    def run(self, *argv: str | os.PathLike[str], **options: Any) -> Completed:
         assert self._running, "a command outside of the block is not measured"
         words = tuple(os.fspath(word) for word in argv)
         self.inside.append(words)
-        self.before()
         if self.instead:
-            return Completed(words, 0, self.altered(str(self.instead() or "")), "")
-        done = super().run(*argv, cwd=cwd, env=env, stdin=stdin, check=check)
-        texts = self.altered(done.stdout), self.altered_stderr(done.stderr)
-        return self.spoiled(Completed(words, done.returncode, *texts))
+            return Completed(words, 0, str(self.instead() or ""), "")
+        done = super().run(*argv, **options)
+        return self.spoiled(Completed(words, done.returncode, self.altered(done.stdout), self.altered(done.stderr)))
 
     @property
     def recorded(self) -> dict[str, tuple[float, str, str]]:

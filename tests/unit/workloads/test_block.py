@@ -125,7 +125,7 @@ class TestRead:
         assert clock.blocks == []
 
     def test_notices_a_short_read(self, clock: NotedTimed, stack: NotedStack) -> None:
-        clock.altered_stderr = lambda text: text.replace("262144 bytes", "262143 bytes")
+        clock.altered = lambda text: text.replace("262144 bytes", "262143 bytes")
         with pytest.raises(AssertionError, match=r"^dd_read: dd .*262,143 bytes.* 262,144$"):
             workloads.dd_read(clock, stack, size=SIZE, direct=False)
 

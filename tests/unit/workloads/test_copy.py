@@ -116,7 +116,7 @@ class TestReadBack:
         assert clock.blocks == [block(bytes=SIZE, direction="read")]
 
     def test_notices_that_it_was_not_all(self, clock: NotedTimed, stack: NotedStack, copied: Path) -> None:
-        clock.altered_stderr = lambda text: text.replace("262161 bytes", "262160 bytes")
+        clock.altered = lambda text: text.replace("262161 bytes", "262160 bytes")
         with pytest.raises(AssertionError, match=r"^read_back: dd .*262,160 bytes.* 262,161$"):
             workloads.read_back(clock, stack)
 
