@@ -33,7 +33,8 @@ def copied(stack: NotedStack, source: Path) -> Path:
     return target
 
 
-BROKEN = pytest.mark.parametrize(
+@pytest.mark.parametrize("step", [workloads.copy_file, workloads.overwrite_file])
+@pytest.mark.parametrize(
     ("broken", "message"),
     [
         (lambda path: flip(path, 5000), r"4096 bytes.* 4,096 .*copy\.bin"),
@@ -43,6 +44,20 @@ BROKEN = pytest.mark.parametrize(
     ],
     ids=["altered byte", "altered last byte", "truncated", "lost"],
 )
+def test_what_is_no_copy_is_noticed(
+    clock: NotedTimed,
+    stack: NotedStack,
+    source: Path,
+    step: Callable[[NotedTimed, NotedStack, Path], None],
+    broken: Callable[[Path], object],
+    message: str,
+) -> None:
+    target = stack.path / "copy.bin"
+    if step is workloads.overwrite_file:
+        target.touch()
+    stack.broken = lambda: broken(target)
+    with pytest.raises(AssertionError, match=rf"^{step.__name__}: \D*{message}"):
+        step(clock, stack, source)
 
 
 class TestCopyFile:
@@ -56,20 +71,6 @@ class TestCopyFile:
         (tmp_path / "empty").touch()
         workloads.copy_file(clock, stack, tmp_path / "empty")
         assert (stack.path / "copy.bin").stat().st_size == 0
-
-    def test_does_not_copy_over_something(
-        self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path
-    ) -> None:
-        with pytest.raises(FileExistsError, match=r"copy\.bin .*overwrite_file"):
-            workloads.copy_file(clock, stack, source)
-
-    @BROKEN
-    def test_notices(
-        self, clock: NotedTimed, stack: NotedStack, source: Path, broken: Callable[[Path], object], message: str
-    ) -> None:
-        stack.broken = lambda: broken(stack.path / "copy.bin")
-        with pytest.raises(AssertionError, match=rf"^copy_file: \D*{message}"):
-            workloads.copy_file(clock, stack, source)
 
 
 class TestOverwriteFile:
@@ -90,25 +91,6 @@ class TestOverwriteFile:
         with pytest.raises(ValueError, match=r"262,161 bytes .* 4,096 bytes"):
             workloads.overwrite_file(clock, stack, payload(tmp_path, 4096, 1), truncate=False)
 
-    def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
-        with pytest.raises(AssertionError, match=r"^overwrite_file: .*\bcopy\.bin\b"):
-            workloads.overwrite_file(clock, stack, source)
-        assert clock.blocks == []
-
-    @BROKEN
-    def test_notices(
-        self,
-        clock: NotedTimed,
-        stack: NotedStack,
-        other: Path,
-        copied: Path,
-        broken: Callable[[Path], object],
-        message: str,
-    ) -> None:
-        stack.broken = lambda: broken(copied)
-        with pytest.raises(AssertionError, match=rf"^overwrite_file: \D*{message}"):
-            workloads.overwrite_file(clock, stack, other)
-
 
 class TestReadBack:
     def test_reads(self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path) -> None:
@@ -124,8 +106,3 @@ class TestReadBack:
         flip(copied, 5)
         with pytest.raises(AssertionError, match=r"^read_back: \D*4096 bytes.* 0 .*copy\.bin"):
             workloads.read_back(clock, stack, source=source)
-
-    def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match=r"^read_back: .*\bcopy\.bin\b"):
-            workloads.read_back(clock, stack)
-        assert clock.blocks == []

@@ -77,14 +77,6 @@ def test_notices_an_index_that_lacks_a_row(clock: NotedTimed, stack: NotedStack)
         workloads.sqlite(clock, stack, transactions=5)
 
 
-def test_refuses_nothing_to_do_and_a_database_that_is_there(clock: NotedTimed, stack: NotedStack) -> None:
-    with pytest.raises(ValueError, match=r"^sqlite: transactions .* 0 .*0"):
-        workloads.sqlite(clock, stack, transactions=0)
-    (stack.path / "sqlite").mkdir()
-    with pytest.raises(FileExistsError):
-        workloads.sqlite(clock, stack, transactions=5)
-
-
 def test_notices_another_journal_mode_than_asked(clock: NotedTimed, stack: NotedStack) -> None:
     with pytest.raises(AssertionError, match=r"^sqlite: .*journal.* delete .*none$"):
         workloads.sqlite(clock, stack, journal="none")  # type: ignore[arg-type]
@@ -149,12 +141,3 @@ def test_rocksdb_notices(
     stack.broken = lambda: broken(stack.path / "rocksdb")
     with pytest.raises(error, match=message):
         workloads.rocksdb(clock, stack, transactions=50)
-
-
-def test_rocksdb_refuses_nothing_to_do(
-    clock: NotedTimed, stack: NotedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "db_bench").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    with pytest.raises(ValueError, match=r"^rocksdb: transactions .*size .* 0 .*\b0\b"):
-        workloads.rocksdb(clock, stack, transactions=0)

@@ -98,17 +98,3 @@ class TestFill:
         monkeypatch.setattr(os, "write", write)
         with pytest.raises(AssertionError, match=r"^fill: .* 2,097,152 .*5,242,880 bytes"):
             workloads.fill(clock, stack, bytes=5 * MIB)
-
-    def test_does_not_fill_twice(self, clock: NotedTimed, stack: NotedStack) -> None:
-        workloads.fill(clock, stack, bytes=MIB)
-        with pytest.raises(FileExistsError):
-            workloads.fill(clock.another(), stack, bytes=MIB)
-
-    def test_refuses_what_cannot_be(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"^fill: percent .* 0 .* 100 .*100"):
-            workloads.fill(clock, stack, percent=100)
-        with pytest.raises(ValueError, match=r"^fill: bytes .* 0 .*0"):
-            workloads.fill(clock, stack, bytes=0)
-        small = payload(tmp_path, 4096, 1)
-        with pytest.raises(ValueError, match=f"^fill: {small} .*1 MiB"):
-            workloads.fill(clock, stack, payload=small)

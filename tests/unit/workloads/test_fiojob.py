@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
-from pytest_fsstack.machine import needs
 from pytest_fsstack.workloads.direct import DirectIO
 from pytest_fsstack.workloads.fiojob import FioError, parse_fio, sweeps
 from tests.toolkit import DATA, NotedStack, NotedTimed, block, flip
@@ -191,26 +190,6 @@ class TestSteps:
         monkeypatch.setattr(DirectIO, "missing", lambda self: "this stack cannot: say direct=False")
         with pytest.raises(pytest.skip.Exception, match="say direct=False"):
             workloads.fio(clock, stack)
-
-    def test_is_skipped_without_fio(
-        self, clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(needs.Tool, "missing", lambda self: f"needs {self.command}: get it")
-        with pytest.raises(pytest.skip.Exception, match="needs fio: get it"):
-            workloads.fio(clock, stack)
-
-    @pytest.mark.parametrize(
-        "wrong", [{"size": 1000}, {"size": 0}, {"block": 0}, {"iodepth": 0}, {"numjobs": 0}, {"runtime": 0}]
-    )
-    def test_refuses_what_makes_no_sense(self, clock: NotedTimed, stack: NotedStack, wrong: dict[str, Any]) -> None:
-        (value,) = wrong.values()
-        with pytest.raises(ValueError, match=rf"^fio: .*\b{value}\b"):
-            workloads.fio(clock, stack, **wrong)
-        assert clock.inside == []
-
-    def test_refuses_options_that_it_sets(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(ValueError, match=r"^fio: bs, verify (?!.*\brate\b)"):
-            workloads.fio(clock, stack, options={"verify": "md5", "bs": "8k", "rate": "1m"}, direct=False)
 
 
 class TestJobFile:

@@ -73,11 +73,6 @@ class TestExtractBackup:
         with pytest.raises((commands.CommandError, AssertionError)):
             workloads.extract_backup(clock, stack, BACKUP, archive=archive)
 
-    def test_does_not_extract_over_something(self, clock: NotedTimed, stack: NotedStack) -> None:
-        (stack.path / "backup").mkdir()
-        with pytest.raises(FileExistsError):
-            workloads.extract_backup(clock, stack, BACKUP)
-
     def test_links_that_failed_are_told_and_the_rest_is_checked(self, clock: NotedTimed, stack: NotedStack) -> None:
         self.lose_links(clock, stack, told=2, lost=2)
         workloads.extract_backup(clock, stack, BACKUP)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,21 +52,6 @@ class TestSmallFileSpace:
         stack.broken = lambda: (stack.path / "small-files" / "1" / "2").write_text("xy")
         with pytest.raises(AssertionError, match=r"^small_file_space: .*: 1/2$"):
             workloads.small_file_space(clock, stack)
-
-    @pytest.mark.parametrize(
-        ("how", "shown"),
-        [
-            ({"count": 0}, r"count [^,]* 0 [^,]*\b0\b"),
-            ({"sizes": ()}, r"sizes .*\[\]"),
-            ({"sizes": (1, 1)}, r"sizes .*\[1, 1\]"),
-            ({"sizes": (-1,)}, r"sizes .*\[-1\]"),
-        ],
-    )
-    def test_refuses_what_cannot_be(
-        self, clock: NotedTimed, stack: NotedStack, how: dict[str, Any], shown: str
-    ) -> None:
-        with pytest.raises(ValueError, match=f"^small_file_space: .*{shown}"):
-            workloads.small_file_space(clock, stack, **how)
 
 
 def test_settling_does_nothing_but_remount(clock: NotedTimed, stack: NotedStack) -> None:
