@@ -1,9 +1,8 @@
-"""Malformed archives, caches of killed sessions, and users without a home."""
+"""Caches of killed sessions, and users without a home."""
 
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import pwd
 import signal
@@ -16,47 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.data import corpus
-from pytest_fsstack.data.archive import CorpusError
-from pytest_fsstack.data.corpus import users_corpus
 from pytest_fsstack.units import parse_size
-
-
-def archive(path: Path, *extra: tarfile.TarInfo) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for number in range(3):
-            member = tarfile.TarInfo(f"file-{number}")
-            member.size = 5000
-            tar.addfile(member, io.BytesIO(b"x" * 5000))
-        for member in extra:
-            tar.addfile(member)
-    return path
-
-
-@pytest.mark.parametrize("cut", [3 * (512 + 5120), 3 * (512 + 5120) - 100, 2 * (512 + 5120), 2 * (512 + 5120) + 700])
-def test_an_archive_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Path, cut: int) -> None:
-    path = archive(tmp_path / "a.tar")
-    assert users_corpus(path, tmp_path / "cache").files == 3
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(CorpusError, match=r"^corpus a\.tar: damaged"):
-        users_corpus(path, tmp_path / "cache")
-
-
-def test_rubbish_between_members_is_no_end(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.tar")
-    data = bytearray(path.read_bytes())
-    data[512 + 5120 : 512 + 5120 + 512] = b"?" * 512
-    path.write_bytes(data)
-    with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*\b5632\b"):
-        users_corpus(path, tmp_path / "cache")
-
-
-@pytest.mark.parametrize("kind", [tarfile.BLKTYPE, tarfile.CHRTYPE])
-def test_a_device_node_is_refused(tmp_path: Path, kind: bytes) -> None:
-    node = tarfile.TarInfo("innocent")
-    node.type, node.devmajor, node.devminor, node.mode = kind, 8, 0, 0o666
-    with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*'innocent'"):
-        users_corpus(archive(tmp_path / "a.tar", node), tmp_path / "cache")
-
 
 KILLED = """
 import os, sys
