@@ -291,9 +291,7 @@ def _elf_end(file: BinaryIO) -> int | None:
     header = file.read(64)
     if len(header) < 64 or header[:4] != b"\x7fELF" or header[4] not in (1, 2) or header[5] not in (1, 2):
         return None
-    order = "<" if header[5] == 1 else ">"
-    start = (
-        struct.unpack_from(f"{order}I", header, 32) if header[4] == 1 else struct.unpack_from(f"{order}Q", header, 40)
-    )
-    entry, count = struct.unpack_from(f"{order}HH", header, 46 if header[4] == 1 else 58)
-    return int(start[0] + entry * count)
+    # e_shoff, e_shentsize and e_shnum of elf(5), in files of 32 and of 64 bits.
+    layout = "32xI10xHH" if header[4] == 1 else "40xQ10xHH"
+    start, entry, count = struct.unpack_from(("<" if header[5] == 1 else ">") + layout, header)
+    return int(start + entry * count)

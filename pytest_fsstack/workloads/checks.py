@@ -6,7 +6,7 @@ import os
 import random
 import stat
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,17 @@ def walk(top: Path) -> Walked:
 def _entries(directory: str) -> list[tuple[str, os.stat_result]]:
     with os.scandir(directory) as entries:
         return [(entry.path, entry.stat(follow_symlinks=False)) for entry in entries]
+
+
+def regular_files(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the regular files below a directory in the order of their names, while the directories are read."""
+    with os.scandir(directory) as iterator:
+        entries = sorted(iterator, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from regular_files(entry)
+        elif entry.is_file(follow_symlinks=False):
+            yield Path(entry.path)
 
 
 def existing(fsstack: Built, tree: str, step: str) -> Path:

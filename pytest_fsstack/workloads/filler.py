@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from pytest_fsstack.workloads.direct import sampled
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
+
+_Content = Callable[[int], bytes]
 
 _BLOCK = 1 << 20
 #: The allowed deviation after a remount, in percent of the filesystem's space.
@@ -51,7 +54,7 @@ def fill(
         raise ValueError(f"fill: {payload} has less than 1 MiB")
     target = fsstack.path / into
     with payload.open("rb", buffering=0) if payload else contextlib.nullcontext() as source:
-        content = _Content(source)
+        content = _contents(source)
         # Opened inside, because a stack with open files cannot be made cold.
         with (
             timed(bytes=bytes, cold=cold, preload=[payload] if payload else []),
@@ -69,25 +72,20 @@ def fill(
         raise AssertionError(f"fill: after a remount, the filesystem is {full:.1f} percent full instead of {percent:g}")
 
 
-class _Content:
-    """The content of the filler's blocks."""
-
-    def __init__(self, payload: FileIO | None) -> None:
-        self._payload = payload
-        self._blocks = os.fstat(payload.fileno()).st_size // _BLOCK if payload else 1
-        self._zeros = b"" if payload else b"\0" * _BLOCK
-
-    def block(self, index: int) -> bytes:
-        if self._payload is None:
-            return self._zeros
-        return os.pread(self._payload.fileno(), _BLOCK, index % self._blocks * _BLOCK)
+def _contents(payload: FileIO | None) -> _Content:
+    """Return a function that gives a block of the filler by its index."""
+    if payload is None:
+        zeros = bytes(_BLOCK)
+        return lambda index: zeros
+    blocks = os.fstat(payload.fileno()).st_size // _BLOCK
+    return lambda index: os.pread(payload.fileno(), _BLOCK, index % blocks * _BLOCK)
 
 
 def _write(filler: int, content: _Content, start: int, end: int) -> int:
     """Write the filler from byte `start` (its current end) to byte `end`. Return `end`."""
     while start < end:
         index, within = divmod(start, _BLOCK)
-        piece = memoryview(content.block(index))[within : within + end - start]
+        piece = memoryview(content(index))[within : within + end - start]
         try:
             start += os.write(filler, piece)
         except OSError as error:
@@ -134,7 +132,7 @@ def _verify(target: Path, content: _Content, size: int) -> None:
     with target.open("rb", buffering=0) as file:
         for index in sampled(size, _BLOCK):
             start = index * _BLOCK
-            if os.pread(file.fileno(), _BLOCK, start) != content.block(index)[: size - start]:
+            if os.pread(file.fileno(), _BLOCK, start) != content(index)[: size - start]:
                 raise AssertionError(
                     f"fill: after a remount, the 1 MiB at {start:,} of {target.name} is not what was written"
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.stack.model import Directory
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, verify_tree, walk
+from pytest_fsstack.workloads.checks import existing, regular_files, verify_tree, walk
 from pytest_fsstack.workloads.latency import Latencies
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int =
     top = existing(fsstack, tree, "read_files")
     contents, buffer, count = walk(top), bytearray(block), 0
     with timed(bytes=contents.bytes, files=contents.files, direction="read"):
-        for path in _files(top):
+        for path in regular_files(top):
             with path.open("rb", buffering=0) as file:
                 while size := file.readinto(buffer):
                     count += size
@@ -76,7 +75,7 @@ def read_blocks(
     `AssertionError` if a block is too short.
     """
     top = existing(fsstack, tree, "read_blocks")
-    sizes = {path: size for path in _files(top) if (size := path.stat().st_size)}
+    sizes = {path: size for path in regular_files(top) if (size := path.stat().st_size)}
     if not sizes:
         raise AssertionError(f"read_blocks: the files of {tree} are empty")
     draw = random.Random(seed)
@@ -96,14 +95,3 @@ def read_blocks(
     latencies.record(timed)
     if short:
         raise AssertionError(f"read_blocks: {len(short)} of {count} blocks are shorter than their files: {short[0]}")
-
-
-def _files(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the regular files below a directory in the order of their names, while the directories are read."""
-    with os.scandir(directory) as iterator:
-        entries = sorted(iterator, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(entry)
-        elif entry.is_file(follow_symlinks=False):
-            yield Path(entry.path)

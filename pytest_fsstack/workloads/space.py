@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.data.noise import noise
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import verify_files
+from pytest_fsstack.workloads.checks import regular_files, verify_files
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -82,15 +81,5 @@ def _taken(fsstack: Built) -> tuple[int, int]:
     fsstack.sync()
     # A daemon may delay the removal of files.
     fsstack.drop_daemon_caches()
-    raw = allocated = 0
-    pending = [os.fspath(fsstack.stored)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    raw += status.st_size
-                    allocated += 512 * status.st_blocks
-    return raw, allocated
+    statuses = [path.lstat() for path in regular_files(fsstack.stored)]
+    return sum(status.st_size for status in statuses), 512 * sum(status.st_blocks for status in statuses)

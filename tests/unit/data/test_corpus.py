@@ -334,11 +334,6 @@ class TestGivenDirectory:
         with pytest.raises(CorpusError, match=f"^corpus {tree}: .*{tree}/cache\\b.*XDG_CACHE_HOME"):
             users_corpus(tree, tree / "cache")
 
-    def test_empty(self, tmp_path: Path, cache: Path) -> None:
-        (tmp_path / "void").mkdir()
-        with pytest.raises(CorpusError, match=r"^corpus void: .*\bfiles\b"):
-            users_corpus(tmp_path / "void", cache)
-
 
 class TestCacheDirectory:
     def test_follows_xdg(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
