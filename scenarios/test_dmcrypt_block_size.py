@@ -64,14 +64,10 @@ class TestDmcryptBlockSize:
     @pytest.mark.parametrize("block", ["64K"])
     @pytest.mark.benchmark(group="fio write")
     def test_fio_write(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
-        workloads.fio(
-            timed, fsstack, rw="write", size=sizes.bytes, block=parse_size(block), iodepth=1, numjobs=1, direct=True
-        )
+        workloads.fio(timed, fsstack, rw="write", size=sizes.bytes, block=parse_size(block))
 
     @pytest.mark.parametrize("block", ["64K"])
     @pytest.mark.benchmark(group="fio read")
     @pytest.mark.fsstack_repeat("auto")
     def test_fio_read(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
-        workloads.fio(
-            timed, fsstack, rw="read", size=sizes.bytes, block=parse_size(block), iodepth=1, numjobs=1, direct=True
-        )
+        workloads.fio(timed, fsstack, rw="read", size=sizes.bytes, block=parse_size(block))

@@ -183,11 +183,35 @@ def test_a_repetition_that_fails_ends_its_stack_and_the_round_has_no_sample_of_i
     assert not [path for path in project.device.iterdir() if path.is_dir() and any(path.iterdir())]
 
 
-def test_a_wrong_number_is_refused_before_anything_runs(project: Project) -> None:
-    write(project, "'often'")
+ALONE = """
+import pytest
+
+@pytest.mark.fsstack("plain")
+@pytest.mark.fsstack_repeat(3)
+def test_alone(fsstack, timed):
+    with timed(cold=False):
+        pass
+"""
+WITHOUT_TIMED = """
+    @pytest.mark.fsstack_repeat(2)
+    def test_plain(self, fsstack):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CHAIN.format(repeat="'often'", more=""), "*test_read*: fsstack_repeat: * 1 * 100, *'auto' *'often')"),
+        (ALONE, "*test_alone: fsstack_repeat: *class*"),
+        (CHAIN.format(repeat=3, more=WITHOUT_TIMED), "*test_plain: fsstack_repeat: * timed"),
+    ],
+)
+def test_a_wrong_mark_is_refused_before_anything_runs(project: Project, text: str, message: str) -> None:
+    project.write(text)
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *test_read*: fsstack_repeat: * 1 * 100, *'auto' *'often')"])
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert not (project.pytester.path / "log").exists()
 
 
@@ -203,35 +227,6 @@ def test_a_wrong_number_is_refused_before_anything_runs(project: Project) -> Non
 )
 def test_what_is_no_number_is_told(mark: pytest.MarkDecorator, given: str, request: pytest.FixtureRequest) -> None:
     assert re.fullmatch(rf".* 1 .* 100, .*'auto' .*{given}\)", wrong_repeat(mark.mark, request.node))
-
-
-def test_a_test_that_builds_its_stack_for_each_run_is_refused(project: Project) -> None:
-    project.write("""
-        import pytest
-
-        @pytest.mark.fsstack("plain")
-        @pytest.mark.fsstack_repeat(3)
-        def test_alone(fsstack, timed):
-            with timed(cold=False):
-                pass
-    """)
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *test_alone: fsstack_repeat: *class*"])
-
-
-def test_a_mark_on_a_test_that_does_not_measure_is_refused(project: Project) -> None:
-    write(
-        project,
-        more="""
-    @pytest.mark.fsstack_repeat(2)
-    def test_plain(self, fsstack):
-        pass
-""",
-    )
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *test_plain: fsstack_repeat: * timed"])
 
 
 def test_benchmark_disable_runs_it_once(project: Project) -> None:
