@@ -52,8 +52,11 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
 def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int = 128 << 10) -> None:
     """Read all regular files of the tree in the order of their names, from cold caches.
 
-    Afterwards, the number of bytes read is compared with the sizes of the files.
+    Afterwards, the number of bytes read is compared with the sizes of the files. Raises `ValueError` for an impossible
+    `block`.
     """
+    if block <= 0:
+        raise ValueError(f"read_files: block must be above 0 (got {block})")
     top = existing(fsstack, tree, "read_files")
     contents, buffer, count = walk(top), bytearray(block), 0
     with timed(bytes=contents.bytes, files=contents.files, direction="read"):
@@ -72,8 +75,10 @@ def read_blocks(
     """Read `count` random blocks of the tree's files, from cold caches. The `seed` determines the places.
 
     The probability of a file is proportional to its size. See `Latencies.record` for the recorded metrics. Raises
-    `AssertionError` if a block is too short.
+    `AssertionError` if a block is too short, and `ValueError` if there is nothing to read.
     """
+    if count <= 0 or block <= 0:
+        raise ValueError(f"read_blocks: count and block must be above 0 (got {count} and {block})")
     top = existing(fsstack, tree, "read_blocks")
     sizes = {path: size for path in regular_files(top) if (size := path.stat().st_size)}
     if not sizes:
