@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.machine import blockdev, commands, orphans, resident, signals
@@ -96,6 +96,10 @@ class Timed:
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
+        if direction not in get_args(Direction):
+            raise MeasureError(f"timed(direction=...) takes 'write' or 'read' (got {direction!r})")
+        if isinstance(preload, str | os.PathLike):
+            raise MeasureError(f"timed(preload=...) takes a list of files (got {preload!r})")
         size, count = _amount("bytes", bytes), _amount("files", files)
         self._entered = True
         arguments = {"bytes": size, "files": count, "direction": direction, "cold": cold}

@@ -35,6 +35,15 @@ def test_an_amount_of_work_that_gives_no_rate_is_refused_at_the_call(timed: Time
         pass
 
 
+@pytest.mark.parametrize(("name", "value"), [("direction", "reads"), ("preload", "a.tar"), ("preload", Path("a.tar"))])
+def test_another_wrong_argument_is_refused_at_the_call(timed: Timed, name: str, value: Any) -> None:
+    with (
+        pytest.raises(MeasureError, match=rf"^timed\({name}=\.\.\.\) .*{re.escape(repr(value))}"),
+        timed(**{name: value}),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("value", [3, 1.5, 0, Fraction(1, 2)])
 def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
     timed.record("cost", value)
