@@ -242,6 +242,8 @@ class Timed:
         Figures closer than `resolution` are equal. A metric that may be zero needs a resolution to be compared. Raises
         `MeasureError` unless `value` is finite and not negative, because other values have no ratio.
         """
+        if not isinstance(name, str):
+            raise MeasureError(f"timed.record(...) takes a name as text (got {name!r})")
         if name in METRICS:
             raise MeasureError(f"{name!r} is always measured; record your figure under another name")
         _check_amount(f"timed.record({name!r}, ...)", value)
@@ -275,7 +277,8 @@ class Timed:
         Its figures are shown with the reason, but not compared, and the test fails after all rounds. Later steps on the
         stack still run. If they cannot, raise an error instead.
         """
-        self._incomplete = reason
+        # Without a reason, the step would pass.
+        self._incomplete = str(reason) or "the test gave no reason"
 
 
 def can_drop_caches() -> bool:

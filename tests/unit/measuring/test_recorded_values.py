@@ -64,6 +64,20 @@ def test_what_a_metric_cannot_be_is_refused(timed: Timed, wrong: dict[str, Any],
         timed.record("cost", 1.0, **wrong)
 
 
+@pytest.mark.parametrize("name", [5, None])
+def test_a_name_that_is_no_text_is_refused(timed: Timed, name: Any) -> None:
+    with pytest.raises(MeasureError, match=rf"\b{name}\b"):
+        timed.record(name, 1.0)
+
+
+@pytest.mark.parametrize("reason", ["", 5, "half of it"])
+def test_work_that_was_not_done_has_a_reason(timed: Timed, reason: Any) -> None:
+    timed.incomplete(reason)
+    assert timed.sample is not None
+    assert str(reason) in timed.sample.incomplete
+    assert timed.sample.incomplete != ""
+
+
 @pytest.mark.parametrize("value", [Path("/tmp/x"), {"at": Path("x")}, [1.0, math.nan], {1, 2}, b"bytes", object()])
 def test_what_json_cannot_hold_is_refused_at_the_call(timed: Timed, value: Any) -> None:
     with pytest.raises(MeasureError, match=r"^timed\.keep\('output', .*JSON"):
