@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Literal
+from typing import IO, Literal, get_args
 
 Contents = Literal["zeros", "noise"]
 
@@ -65,6 +65,8 @@ class Backup:
     def __post_init__(self) -> None:
         if self.pool_files < 1 or self.machines < 1 or min(self.links, self.empty_files, self.mean_size) < 0:
             raise ValueError(f"a backup needs files and machines, and no number may be negative: {self}")
+        if self.contents not in get_args(Contents):
+            raise ValueError(f"the contents of a backup are zeros or noise (got {self.contents!r})")
         if self.links > self.pool_files * self.max_links_per_file:
             raise ValueError(
                 f"{self.links:,} links do not go to {self.pool_files:,} files with at most "

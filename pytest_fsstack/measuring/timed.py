@@ -184,7 +184,11 @@ class Timed:
         # If a command fails, show the line of the test, not these.
         __tracebackhide__ = operator.methodcaller("errisinstance", commands.CommandError)
         words = [os.fspath(word) for word in argv]
-        path = commands.which(words[0])
+        program = words[0]
+        if cwd is not None and os.sep in program:
+            # The command starts in the working directory, so a relative path leads from there.
+            program = os.path.abspath(os.path.join(cwd, program))
+        path = commands.which(program)
         if path is None:
             raise commands.not_installed(words)
         self._commands.add(words[0])

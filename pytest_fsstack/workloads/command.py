@@ -54,7 +54,7 @@ def command(
         directory = undo.enter_context(fsstack.scratch()) if is_device else fsstack.path
 
         def words(text: str) -> list[str]:
-            return _words(text, fsstack.path, directory, shell=shell)
+            return _words(text, fsstack.path, shell=shell)
 
         for text in setup:
             with _alone(text) as environment:
@@ -68,12 +68,10 @@ def command(
                 timed.run(*words(text), cwd=directory, env=environment)
 
 
-def _words(line: str, path: Path, directory: Path, *, shell: bool) -> list[str]:
+def _words(line: str, path: Path, *, shell: bool) -> list[str]:
     if shell:
         return ["sh", "-c", line.replace("{}", shlex.quote(str(path)))]
-    words = [word.replace("{}", str(path)) for word in split(line)]
-    # Joining leaves absolute paths unchanged.
-    return [str(directory / words[0]), *words[1:]] if os.sep in words[0] else words
+    return [word.replace("{}", str(path)) for word in split(line)]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.archive import Corpus, compressor
+from pytest_fsstack.data.archive import COMPRESSORS, Corpus, compressor
 from pytest_fsstack.data.corpus import cache_directory, compressed
 from pytest_fsstack.machine import needs
 from pytest_fsstack.machine.needs import Tool
@@ -33,6 +33,7 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree",
     `FileExistsError` if `into` exists.
     """
     if compression:
+        needs.require(*(tool for tool in COMPRESSORS.values() if tool.command == compression))
         corpus = compressed(corpus, compression, cache_directory())
     if tool := compressor(corpus.tar):
         needs.require(tool)

@@ -143,6 +143,7 @@ def test_its_program_writes_the_same_bytes() -> None:
     [
         ({"pool_files": 0, "links": 0}, r"pool_files=0\b"),
         ({"pool_files": 1, "links": -1}, r"links=-1\b"),
+        ({"pool_files": 1, "links": 0, "contents": "random"}, "zeros .*noise .*'random'"),
         ({"pool_files": 2, "links": 11, "max_links_per_file": 5}, r"\b11 links .*\b2 files .*\b5\b"),
     ],
 )

@@ -64,6 +64,16 @@ def test_a_second_block_and_the_name_of_a_measured_figure_are_refused(tmp_path: 
         assert clock.inside == [("true",)]
 
 
+def test_a_relative_path_leads_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack/script").write_text("#!/bin/sh\necho here\n")
+    (tmp_path / "stack/script").chmod(0o755)
+    clock = Timed(NotedStack(tmp_path))
+    for directory in "stack", tmp_path / "stack":
+        assert clock.run("./script", cwd=directory).stdout == "here\n"
+
+
 @pytest.mark.parametrize(
     ("text", "directory", "reason"),
     [("no shebang", ".", "Exec format error"), ("#!/no/such", ".", "No such file"), ("#!/bin/sh", "none", "/none")],

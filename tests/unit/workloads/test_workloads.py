@@ -121,12 +121,20 @@ class TestExtract:
         with pytest.raises(commands.CommandError, match="does not look like a tar archive"):
             workloads.extract(clock, stack, replace(packed, tar=tmp_path / "bad.tar"))
 
+    @pytest.mark.parametrize(("tool", "compression"), [("tar", ""), ("zstd", "zstd")])
     def test_skips_without_the_tool(
-        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, monkeypatch: pytest.MonkeyPatch
+        self,
+        clock: NotedTimed,
+        stack: NotedStack,
+        packed: Corpus,
+        monkeypatch: pytest.MonkeyPatch,
+        tool: str,
+        compression: str,
     ) -> None:
-        monkeypatch.setattr(commands, "which", lambda tool: None)
-        with pytest.raises(pytest.skip.Exception, match=r"\btar: "):
-            workloads.extract(clock, stack, packed)
+        which = commands.which
+        monkeypatch.setattr(commands, "which", lambda name: None if name == tool else which(name))
+        with pytest.raises(pytest.skip.Exception, match=rf"\b{tool}: "):
+            workloads.extract(clock, stack, packed, compression=compression)
 
 
 class TestExtractOver:
