@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -217,8 +218,13 @@ def test_a_device_that_comes_back_under_another_name_is_followed(
         def taken(down_to: int = 0) -> None:
             """Meanwhile somebody takes the number that gets free."""
             close(down_to)
-            if not image_of(first):
-                run("losetup", first, other)
+            # Another session may be faster.
+            assert commands.wait_until(
+                lambda: (
+                    image_of(first) or not subprocess.run(["losetup", first, other], stderr=subprocess.PIPE).returncode
+                ),
+                10,
+            )
 
         monkeypatch.setattr(stack, "_close", taken)
         if cold:
