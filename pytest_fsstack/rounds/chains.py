@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -211,29 +211,22 @@ def chains_of(
     for number, item in ordered.items():
         if parameter := parameter_of(item):
             assert isinstance(item, pytest.Function)
-            place = _place(item, parameter)
-            key = place.chain, parameter.device.id
+            step = step_of(item, parameter)
+            key = _chain_id(item, step), parameter.device.id
             if key not in chains:
-                chains[key] = _new_chain(place.chain, item, parameter)
+                chains[key] = _new_chain(key[0], item, parameter)
             of[number] = chains[key]
-            chains[key].add(place.step, parameter, item, selected=number in selected_by_id)
+            chains[key].add(step, parameter, item, selected=number in selected_by_id)
     return {item: of[number] for number, item in selected_by_id.items() if number in of}
 
 
-class Membership(NamedTuple):
-    """The chain and the step of an item."""
-
-    step: str
-    chain: str
-
-
-def _place(item: pytest.Function, parameter: StackParameter) -> Membership:
-    step, parent = step_of(item, parameter), item.parent
-    assert parent is not None
-    if not isinstance(parent, pytest.Class):
-        return Membership(step, f"{parent.nodeid}::{item.originalname}{step.removeprefix(plain_name(item))}")
+def _chain_id(item: pytest.Function, step: str) -> str:
+    """Return the id of an item's chain: that of its class with its parameters, or of the test itself."""
+    assert item.parent is not None
+    if not isinstance(item.parent, pytest.Class):
+        return f"{item.parent.nodeid}::{item.originalname}{step.removeprefix(plain_name(item))}"
     words = _words_of_class(item)
-    return Membership(step, f"{parent.nodeid}[{words}]" if words else parent.nodeid)
+    return f"{item.parent.nodeid}[{words}]" if words else item.parent.nodeid
 
 
 def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_fsstack.rounds.chains import measures_by_fixture
+
 
 class Mistakes:
     """Mistakes in marks, with the affected tests."""
@@ -91,8 +93,7 @@ DRAWS = (
 
 def repeats_by_hypothesis(item: pytest.Item) -> bool:
     """Whether hypothesis would call a measuring test several times."""
-    is_hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    return is_hypothesis and not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and measures_by_fixture(item)
 
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:

@@ -23,6 +23,9 @@ from tests.toolkit import NotedStack, NotedTimed, block, flip
 BACKUP = Backup(pool_files=30, links=150, empty_files=12, mean_size=5000, max_links_per_file=60, contents="noise")
 
 
+zstd = pytest.mark.skipif(commands.which("zstd") is None, reason="needs zstd: apt install zstd")
+
+
 def tree_path(top: Path, kind: Callable[[int | None], bool]) -> Path:
     return top / next(BACKUP.tree_path(name) for name in range(BACKUP.tree_files) if kind(BACKUP.target(name)))
 
@@ -55,9 +58,8 @@ class TestExtractBackup:
         assert stack.remounts == 0
         assert "source_seconds" not in clock.recorded
 
+    @zstd
     def test_extracts_a_compressed_file(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        if not commands.which("zstd"):
-            pytest.skip("needs zstd: apt install zstd")
         zeros = replace(BACKUP, contents="zeros")
         archive = packed_backup(tmp_path / "cache", zeros, compressed=True)
         assert archive.stat().st_size < 30_000
@@ -65,9 +67,8 @@ class TestExtractBackup:
         assert clock.blocks == [block(bytes=BACKUP.pool_bytes, files=192, preload=[archive])]
         assert "source_seconds" in clock.recorded
 
+    @zstd
     def test_a_damaged_compressed_file_is_an_error(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        if not commands.which("zstd"):
-            pytest.skip("needs zstd: apt install zstd")
         archive = packed_backup(tmp_path / "cache", BACKUP, compressed=True)
         flip(archive, archive.stat().st_size // 2)
         with pytest.raises((commands.CommandError, AssertionError)):

@@ -25,6 +25,15 @@ def some_file(tree: Path) -> Path:
     return max((path for path in tree.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
+def linked(directory: Path) -> Path:
+    """Make a directory with symbolic links."""
+    (directory / "directory").mkdir(parents=True)
+    (directory / "file").write_text("x")
+    (directory / "to-directory").symlink_to("directory")
+    (directory / "to-nothing").symlink_to("nothing")
+    return directory
+
+
 class TestStreamWrite:
     def test_writes_zeros(self, clock: NotedTimed, stack: NotedStack) -> None:
         seen: list[bytes] = []
@@ -76,12 +85,8 @@ class TestExtract:
         assert len(clock.inside) == 1
 
     def test_extracts_links(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        source = tmp_path / "source"
-        (source / "directory").mkdir(parents=True)
-        (source / "file").write_text("x")
+        source = linked(tmp_path / "source")
         (source / "hard").hardlink_to(source / "file")
-        (source / "to-directory").symlink_to("directory")
-        (source / "to-nothing").symlink_to("nothing")
         workloads.extract(clock, stack, users_corpus(source, tmp_path / "cache"))
         tree = stack.path / "tree"
         assert [(tree / name).readlink() for name in ("to-directory", "to-nothing")] == [
@@ -179,12 +184,7 @@ class TestUnzip:
         assert stack.remounts == 2
 
     def test_unpacks_links(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path, archive: Path) -> None:
-        source = tmp_path / "source"
-        (source / "directory").mkdir(parents=True)
-        (source / "file").write_text("x")
-        (source / "to-directory").symlink_to("directory")
-        (source / "to-nothing").symlink_to("nothing")
-        corpus = users_corpus(source, tmp_path / "cache")
+        corpus = users_corpus(linked(tmp_path / "source"), tmp_path / "cache")
         workloads.unzip(clock, stack, corpus, zipped(corpus, tmp_path / "cache"))
         assert (stack.path / "tree" / "to-nothing").readlink() == Path("nothing")
 
