@@ -161,8 +161,9 @@ def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
     """Parse fio's JSON into figures by name, ``fio_{read,write}_...``, for each direction with data.
 
     They are ``bandwidth`` in B/s, ``iops``, and the latency from submission to completion in seconds: ``latency_mean``
-    and ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``. Asynchronous engines also have ``submission_mean``. Several
-    jobs without group_reporting give sums, and means over all requests, but no percentiles. Raises `FioError`.
+    and ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``, if fio measured it. Asynchronous engines also have
+    ``submission_mean``. Several jobs without group_reporting give sums, and means over all requests, but no
+    percentiles. Raises `FioError`.
     """
     return _figures_of(_jobs(_document(text)), "fio")
 
@@ -204,6 +205,8 @@ def _jobs(document: dict[str, Any]) -> list[dict[str, Any]]:
     if errors := [job for job in jobs if job.get("error") or job.get("total_err")]:
         name, number = errors[0].get("jobname"), errors[0].get("error")
         raise FioError(f"fio: {len(errors)} of {len(jobs)} jobs failed, the first, {name}, with error {number}")
+    if any("mixed" in job and "read" not in job for job in jobs):
+        raise FioError("fio: there are no figures by direction: leave out unified_rw_reporting, or set it to both")
     return jobs
 
 
@@ -213,8 +216,10 @@ def _figures(name: str, sides: list[dict[str, Any]]) -> dict[str, tuple[Metric, 
     figures = [
         (Metric(f"{name}_bandwidth", "B/s", "higher"), sum(side["bw_bytes"] for side in sides)),
         (Metric(f"{name}_iops", "1/s", "higher"), sum(side["iops"] for side in sides)),
-        (_latency(f"{name}_latency_mean"), mean * _NANOSECOND),
     ]
+    # With gtod_reduce or disable_clat, fio measures no latencies, and prints 0.
+    if mean:
+        figures.append((_latency(f"{name}_latency_mean"), mean * _NANOSECOND))
     if len(sides) == 1:
         if submission := sides[0].get("slat_ns", {}).get("mean"):
             figures.append((_latency(f"{name}_submission_mean"), submission * _NANOSECOND))

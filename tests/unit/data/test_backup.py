@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import hashlib
 import io
 import os
@@ -76,11 +75,6 @@ def test_directories_come_before_what_is_in_them_and_once(backup: Backup) -> Non
             assert member.name not in seen
             if member.isdir():
                 seen.add(member.name)
-
-
-@given(backups())
-def test_the_same_description_gives_the_same_bytes(backup: Backup) -> None:
-    assert written(backup) == written(dataclasses.replace(backup))
 
 
 def test_the_bytes_are_those_that_they_always_were() -> None:

@@ -56,6 +56,14 @@ def test_what_several_jobs_measured_together() -> None:
     assert len(figures) == 6
 
 
+def test_latencies_that_were_not_measured_are_no_figures() -> None:
+    document = json.loads(WRITE)
+    # As fio prints it with gtod_reduce=1.
+    document["jobs"][0]["write"]["clat_ns"] = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    document["jobs"][0]["write"]["slat_ns"] = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    assert parse_fio(json.dumps(document)).keys() == {"fio_write_bandwidth", "fio_write_iops"}
+
+
 def test_warnings_before_the_json_are_passed_over() -> None:
     assert parse_fio("fio: note {this}\nfio: and that\n" + WRITE) == parse_fio(WRITE)
 
@@ -69,6 +77,7 @@ def test_warnings_before_the_json_are_passed_over() -> None:
         ("{}", r"[^:]*\bjobs\b[^:]*$"),
         ('{"jobs": []}', r"[^:]*\bjobs\b[^:]*$"),
         ('{"jobs": [1]}', r"[^:]*\bjobs\b[^:]*$"),
+        ('{"jobs": [{"mixed": {"total_ios": 1}}]}', ".*unified_rw_reporting"),
         ('{"jobs": [{"read": {}}]}', r"[^:]*JSON .*: KeyError\('total_ios'\)$"),
         ((DATA / "fio-3.33-verify-failed.txt").read_text(), "1 .*1 jobs .*fsstack.* 84$"),
     ],
