@@ -172,12 +172,6 @@ def test_more_stacks_than_the_terminal_has_lines_leave_nothing_either(monkeypatc
     assert not any(screen(reporter.text))
 
 
-def test_the_cursor_is_never_hidden_while_something_runs() -> None:
-    reporter = Reporter(isatty=True)
-    in_place(reporter)(MOMENT)
-    assert reporter.text.rfind("\x1b[?25h") > reporter.text.rfind("\x1b[?25l")
-
-
 def test_what_others_write_stays_and_the_view_goes_on_below() -> None:
     reporter = Reporter(isatty=True)
     progress = in_place(reporter)
