@@ -201,8 +201,9 @@ class Run:
                 for host in self.state.hosts:
                     if host.name not in busy and (step := self._next_step(host, submit)):
                         busy[host.name] = pool.submit(step, host)
-                for name in [name for name, future in busy.items() if future.done()]:
-                    self._end_step(name, busy.pop(name))
+                for host in self.state.hosts:
+                    if host.name in busy and busy[host.name].done():
+                        self._end_step(host, busy.pop(host.name))
                 if not busy and all(host.problem or host.fetched or not submit for host in self.state.hosts):
                     return
                 time.sleep(min(_POLL[1], _POLL[0] + (time.monotonic() - begun) / 60))
@@ -216,13 +217,15 @@ class Run:
             return self._submit if submit else None
         return self._fetch if host.ended() else None
 
-    def _end_step(self, name: str, step: Future[None]) -> None:
-        host = next(host for host in self.state.hosts if host.name == name)
+    def _end_step(self, host: Host, step: Future[None]) -> None:
+        """Record what a thread did on a host. Only the main thread writes the state."""
         try:
             step.result(0)
         except (*HOST_ERRORS, OSError, tarfile.TarError) as error:
             host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
             self._say(f"{host.name}: {host.problem}")
+        for task in host.tasks if host.fetched else []:
+            self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
         self.save()
 
     def update_states(self) -> list[str]:
@@ -302,8 +305,6 @@ class Run:
                 remove(results / host.name)
             shutil.copytree(unpacked, results / host.name)
         host.fetched = True
-        for task in host.tasks:
-            self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
 
     def _on_host(self, host: Host, script: str, words: Sequence[str], **streams: IO[bytes]) -> bytes:
         if problem := slurm.unavailable([host.name]).get(host.name):

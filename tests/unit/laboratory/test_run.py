@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import tarfile
+import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -72,3 +74,31 @@ def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
     # The next answer would have it.
     assert begun.update_states() == ["node1: forgotten"]
     assert host.ended()
+
+
+def test_only_the_main_thread_writes_the_state_of_hosts_that_are_fetched_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [Host(f"node{number}", "loop", "/", {}, [Task()], job=str(number)) for number in range(4)]
+    states = {(host.job, 0): ("COMPLETED", host.name) for host in hosts}
+    together = threading.Barrier(len(hosts), timeout=60)
+
+    def send(*words: object, stdout: IO[bytes], **options: object) -> bytes:
+        together.wait()
+        stdout.write(archive_of(("./0/exit", tarfile.REGTYPE, "0\n")).read())
+        return b""
+
+    monkeypatch.setattr(slurm, "jobs", lambda name: states)
+    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
+    monkeypatch.setattr(slurm, "on_host", send)
+    monkeypatch.setattr(run, "_POLL", (0.01, 0.01))
+    writers: list[tuple[threading.Thread, str]] = []
+    begun = Run(
+        tmp_path,
+        State("run", Settings([]), [], hosts),
+        lambda line: writers.append((threading.current_thread(), line)),
+    )
+    begun.finish()
+    assert {thread for thread, _ in writers} == {threading.main_thread()}
+    assert sum("exit code 0" in line for _, line in writers) == 4
+    assert all(host.fetched for host in Run.open(tmp_path).state.hosts)
