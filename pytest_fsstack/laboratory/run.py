@@ -25,6 +25,7 @@ from pytest_fsstack.laboratory import slurm
 from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, SlurmError
 from pytest_fsstack.machine.directories import remove, scratch
+from pytest_fsstack.units import reason_of
 
 #: The directory of the scripts that run on hosts.
 SCRIPTS = Path(__file__).parent
@@ -136,12 +137,25 @@ class Run:
         for name in settings.laboratory.files:
             source, target = root / name, self.directory / "files" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".git"))
-            else:
-                shutil.copy2(source, target)
+            try:
+                if source.is_dir():
+                    shutil.copytree(
+                        source, target, ignore=self._left_out, ignore_dangling_symlinks=True, dirs_exist_ok=True
+                    )
+                else:
+                    shutil.copy2(source, target)
+            except OSError as error:
+                raise RunError(f"cannot copy {source}: {reason_of(error)}") from None
         if not settings.python.environment:
             self.state.wheels = _collect_wheels(settings.python, root, self.directory / "wheels")
+
+    def _left_out(self, directory: str, names: list[str]) -> set[str]:
+        """Return the names in a directory that hosts do not need: caches, and runs with copies of the same files."""
+        return {name for name in names if name in ("__pycache__", ".git") or self._is_run(Path(directory, name))}
+
+    def _is_run(self, path: Path) -> bool:
+        is_other = (path / "run.json").exists() and (path / "files").is_dir()
+        return is_other or path.resolve() == self.directory.resolve()
 
     @classmethod
     def open(cls, directory: Path) -> Run:
@@ -376,19 +390,31 @@ def _collect_wheels(python: Python, root: Path, target: Path) -> str:
     if python.wheels:
         shutil.copytree(root / python.wheels, target)
     else:
-        # SOURCE_DATE_EPOCH makes wheels of the same sources equal.
-        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir"]
+        _make_wheels(python.requirements, root, target)
+    wheels = sorted(target.glob("*.whl"))
+    if not wheels:
+        raise RunError(f"no wheels in {python.wheels}")
+    digest = hashlib.sha256()
+    for wheel in wheels:
+        digest.update(wheel.name.encode() + hashlib.sha256(wheel.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _make_wheels(requirements: Sequence[str], root: Path, target: Path) -> None:
+    """Make wheels with pip. Raises `RunError`."""
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir"]
+    problem = f"no wheels of {', '.join(requirements)}"
+    try:
         result = subprocess.run(
-            [*words, os.path.abspath(target), *python.requirements],
+            [*words, os.path.abspath(target), *requirements],
             cwd=root,
+            # It makes wheels of the same sources equal.
             env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"},
             stderr=subprocess.PIPE,
             text=True,
             timeout=_WHEELS_TIMEOUT,
         )
-        if result.returncode:
-            raise RunError(f"no wheels of {', '.join(python.requirements)}: {result.stderr.strip()}")
-    digest = hashlib.sha256()
-    for wheel in sorted(target.glob("*.whl")):
-        digest.update(wheel.name.encode() + hashlib.sha256(wheel.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{problem}: pip did not end within {_WHEELS_TIMEOUT:g} s") from None
+    if result.returncode:
+        raise RunError(f"{problem}: {result.stderr.strip()}")

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fsstack.laboratory import run, slurm
 from pytest_fsstack.laboratory.run import Host, Run, RunError, State, Task, unpack
-from pytest_fsstack.laboratory.settings import Hosts, Python, Settings
+from pytest_fsstack.laboratory.settings import Common, Python, Settings
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -47,15 +47,44 @@ def test_nothing_of_a_host_leads_out(tmp_path: Path, name: str, kind: bytes) -> 
     assert not any(path.is_symlink() for path in inside.rglob("*"))
 
 
-def test_a_run_that_cannot_begin_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Slurm, which would know the hosts of a run."""
     monkeypatch.setattr(run, "_planned_hosts", lambda settings: [])
-    directory, hosts = tmp_path / "night" / "first", [Hosts("loop", "node1")]
-    with pytest.raises(RunError, match="no-such-package"):
-        Run.begin(directory, Settings(hosts, python=Python(["./no-such-package"])), tmp_path, [])
+
+
+@pytest.mark.usefixtures("no_hosts")
+def test_the_files_of_a_run_may_be_everything_beside_its_laboratory(tmp_path: Path) -> None:
+    (tmp_path / "tests/inner").mkdir(parents=True)
+    (tmp_path / "tests/inner/test_it.py").touch()
+    # A lock of Emacs.
+    (tmp_path / "tests/.#test_it.py").symlink_to("user@host.1234")
+    for name, files in ("first", ["."]), ("second", [".", "tests/inner", "tests"]):
+        settings = Settings([], laboratory=Common(files=files), python=Python(environment="/opt/fsstack"))
+        Run.begin(tmp_path / name, settings, tmp_path, [])
+        copies = tmp_path / name / "files"
+        assert sorted(str(path.relative_to(copies)) for path in copies.rglob("*")) == [
+            "tests",
+            "tests/inner",
+            "tests/inner/test_it.py",
+        ]
+
+
+@pytest.mark.usefixtures("no_hosts")
+@pytest.mark.parametrize("python", [Python(["./no-such-package"]), Python(["./slow"]), Python(wheels="empty")])
+def test_a_run_that_cannot_begin_leaves_no_directory(
+    python: Python, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    directory = tmp_path / "night/first"
+    if "./slow" in python.requirements:
+        monkeypatch.setattr(run, "_WHEELS_TIMEOUT", 0.01)
+    with pytest.raises(RunError, match=r"no wheels .*(no-such-package|slow.*0\.01 s|empty)"):
+        Run.begin(directory, Settings([], python=python), tmp_path, [])
     assert not directory.exists()
-    Run.begin(directory, Settings(hosts, python=Python(environment="/opt/fsstack")), tmp_path, [])
+    Run.begin(directory, Settings([], python=Python(environment="/opt/fsstack")), tmp_path, [])
     with pytest.raises(RunError, match="exists"):
-        Run.begin(directory, Settings(hosts), tmp_path, [])
+        Run.begin(directory, Settings([]), tmp_path, [])
 
 
 def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
