@@ -303,7 +303,9 @@ class Run:
     def doctor(self, host: Host) -> tuple[int, str]:
         """Prepare a host, and return the exit code and the output of its doctor. Raises `HostError`, `SlurmError`."""
         self._prepare(host)
-        output = self._on_host(host, "doctor.sh", [*self.state.arguments, f"--fsstack-device={host.disk}"])
+        kernels = [f"--fsstack-kernel={task.kernel}" for task in host.tasks if task.kernel]
+        words = [*self.state.arguments, f"--fsstack-device={host.disk}", *kernels]
+        output = self._on_host(host, "doctor.sh", words)
         *lines, code = output.decode(errors="replace").splitlines()
         return int(code), "\n".join(lines)
 

@@ -115,6 +115,11 @@ def _common_problems(common: Common, directory: Path) -> Iterator[str]:
         yield f"hours: must be more than 0 (got {common.hours:g})"
     if not 1 <= common.grace <= 65535:
         yield f"grace: must be 1 to 65535 seconds (got {common.grace})"
+    if common.grace >= common.hours * 3600:
+        # Slurm would stop each session as soon as it begins.
+        yield f"grace: must be less than the {common.hours:g} hours of a session (got {common.grace} seconds)"
+    if twice := next((kernel for kernel in common.kernels if common.kernels.count(kernel) > 1), None):
+        yield f"kernels: {twice} is there twice"
     if not common.directory.startswith("/"):
         yield f"directory: must be a path from the root on (got {common.directory!r})"
     for name in common.files:

@@ -131,3 +131,23 @@ def test_only_the_main_thread_writes_the_state_of_hosts_that_are_fetched_togethe
     assert {thread for thread, _ in writers} == {threading.main_thread()}
     assert sum("exit code 0" in line for _, line in writers) == 4
     assert all(host.fetched for host in Run.open(tmp_path).state.hosts)
+
+
+def test_check_asks_the_doctor_on_all_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+
+    def answer(host: str, script: Path, words: list[str], **options: object) -> bytes:
+        given.append(words)
+        return b"all is there\n0\n"
+
+    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
+    monkeypatch.setattr(slurm, "on_host", answer)
+    host = Host("node1", "ram", "/lab", {}, [Task("host"), Task("linux image.deb")])
+    asked = Run(tmp_path, State("run", Settings([]), ["test_it.py"], [host]))
+    assert asked.doctor(host) == (0, "all is there")
+    assert given[-1][2:] == [
+        "test_it.py",
+        "--fsstack-device=ram",
+        "--fsstack-kernel=host",
+        "--fsstack-kernel=linux image.deb",
+    ]

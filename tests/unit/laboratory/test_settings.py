@@ -47,6 +47,8 @@ def test_names_that_mean_the_same_disk_tomorrow_are_taken(tmp_path: Path, disk: 
         (HOST.format("loop") + "[laboratory]\nhuors = 3\n", "laboratory", "huors"),
         (HOST.format("loop") + "[laboratory]\nhours = 0\n", "laboratory.hours", "0"),
         (HOST.format("loop") + "[laboratory]\ngrace = 70000\n", "laboratory.grace", "70000"),
+        (HOST.format("loop") + "[laboratory]\nhours = 0.03\n", "laboratory.grace", "120"),
+        (HOST.format("loop") + '[laboratory]\nkernels = ["host", "host"]\n', "laboratory.kernels", "host"),
         (HOST.format("loop") + '[laboratory]\npartition = "-x"\n', "laboratory.partition", "-x"),
         (HOST.format("loop") + '[laboratory]\ndirectory = "runs"\n', "laboratory.directory", "runs"),
         (HOST.format("loop") + '[laboratory]\nfiles = ["../x"]\n', "laboratory.files", "../x"),
