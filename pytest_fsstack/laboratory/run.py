@@ -29,6 +29,8 @@ from pytest_fsstack.units import reason_of
 
 #: The directory of the scripts that run on hosts.
 SCRIPTS = Path(__file__).parent
+#: The script that prepares a host.
+_PREPARE = "prepare.sh"
 #: The number of hosts that exchange files with this machine at the same time.
 _MAX_TRANSFERS = 16
 #: Seconds for making all wheels.
@@ -200,6 +202,8 @@ class Run:
         """
         for host in self.state.hosts:
             host.problem = ""
+        if submit:
+            self._stopped.unlink(missing_ok=True)
         pool, busy = ThreadPoolExecutor(_MAX_TRANSFERS), dict[str, Future[None]]()
         begun = answered = time.monotonic()
         try:
@@ -260,7 +264,12 @@ class Run:
         return changes
 
     def stop(self) -> None:
-        """Ask all sessions to take their stacks down and end. Kill them after the grace period. Raises `SlurmError`."""
+        """Ask all sessions to take their stacks down and end. Kill them after the grace period. Raises `SlurmError`.
+
+        Another process may be at this run, and begins no further session.
+        """
+        self._stopped.touch()
+        slurm.cancel(f"{self.state.name}-{_PREPARE}")
         slurm.cancel(self.state.name, "--state=PENDING")
         slurm.cancel(self.state.name, "--signal=TERM", "--batch")
         deadline = time.monotonic() + self.state.settings.laboratory.grace
@@ -273,9 +282,16 @@ class Run:
 
     # -- on a host -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _stopped(self) -> Path:
+        """The file that keeps hosts from beginning."""
+        return self.directory / "stopped"
+
     def _submit(self, host: Host) -> None:
-        self._prepare(host)
-        host.job = self._submit_job(host)
+        for step in self._prepare, self._submit_job:
+            if self._stopped.exists():
+                raise HostError("the run was stopped")
+            step(host)
 
     def _prepare(self, host: Host) -> None:
         """Send the files and wheels of the run to a host. Raises `HostError`."""
@@ -287,9 +303,9 @@ class Run:
                         tar.add(self.directory / name, name)
             archive.seek(0)
             words = [python.executable, self.state.wheels, python.environment, __version__]
-            self._on_host(host, "prepare.sh", words, stdin=archive)
+            self._on_host(host, _PREPARE, words, stdin=archive)
 
-    def _submit_job(self, host: Host) -> str:
+    def _submit_job(self, host: Host) -> None:
         common = self.state.settings.laboratory
         kernels = [task.kernel for task in host.tasks if task.kernel]
         options = [f"--time={max(1, round(common.hours * 60))}", f"--signal=B:TERM@{common.grace}"]
@@ -298,7 +314,7 @@ class Run:
         labels = [f"--fsstack-label={key}={value}" for key, value in {**host.labels, "host": host.name}.items()]
         words = [host.directory, self._remote_directory(host), str(len(kernels)), *kernels]
         words += [*self.state.arguments, f"--fsstack-device={host.disk}", *labels]
-        return slurm.submit(self.state.name, host.name, len(host.tasks), options, SCRIPTS / "session.sh", words)
+        host.job = slurm.submit(self.state.name, host.name, len(host.tasks), options, SCRIPTS / "session.sh", words)
 
     def doctor(self, host: Host) -> tuple[int, str]:
         """Prepare a host, and return the exit code and the output of its doctor. Raises `HostError`, `SlurmError`."""

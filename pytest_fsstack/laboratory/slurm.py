@@ -130,12 +130,21 @@ def on_host(
                 break
             except subprocess.TimeoutExpired:
                 if problem := _problem_of(host):
-                    process.kill()
+                    _end(process)
                     raise HostError(problem) from None
     if process.returncode:
         lines = errors.decode(errors="replace").strip().splitlines()
         raise HostError("; ".join(lines[-4:]) or f"{script.name} ended with exit code {process.returncode}")
     return output or b""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program of Slurm, which cancels its job. If it was killed, its job would hold the host once it is back."""
+    process.terminate()
+    try:
+        process.wait(_CHECK_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _problem_of(host: str) -> str:

@@ -74,7 +74,8 @@ def test_check_shows_what_each_host_lacks(laboratory: Laboratory) -> None:
 
 
 def test_stop_ends_sessions_which_take_their_stacks_down(laboratory: Laboratory) -> None:
-    laboratory.write("node1", "node2", seconds=0.5)
+    laboratory.write("node1", "node2", "node3", seconds=0.5)
+    laboratory.cluster.run("sbatch", "--exclusive", "--nodelist=node3", "--output=/dev/null", "--wrap=sleep 600")
     with laboratory.start("--fsstack-rounds=80", "test_write.py") as run:
         laboratory.wait_for_rounds("node1")
         stopped = laboratory.lab("stop", "run")
@@ -83,6 +84,9 @@ def test_stop_ends_sessions_which_take_their_stacks_down(laboratory: Laboratory)
         output, _ = run.communicate(timeout=120)
     assert run.returncode == 1
     assert laboratory.lab("status", "run").stdout.count("exit code 143") == 2
+    # It waited for another job.
+    assert not laboratory.hosts()["node3"].job
+    assert laboratory.hosts()["node3"].problem
     assert (laboratory.directory / "run/results/node1/0/rounds.jsonl").exists(), output
 
 

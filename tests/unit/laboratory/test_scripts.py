@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,25 @@ def test_sbatch_gets_the_script_and_its_words(words: list[str]) -> None:
     assert list(argv[place + 1 :]) == words
     assert "--export=NONE" in argv[:place], "nothing of this environment goes with a job"
     assert {"--array=0-2%1", "--nodelist=node1", "--exclusive"} <= set(argv[:place])
+
+
+def test_a_program_that_waits_for_a_drained_host_ends_with_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The real one cancels its job then. After SIGKILL, the job would hold the host.
+    srun = "#!/bin/sh\ntrap 'echo cancelled >job; exit 1' TERM\nwhile :; do sleep 0.01; done\n"
+    (tmp_path / "srun").write_text(srun.replace("job", f"{tmp_path}/job"))
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm, "_CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(slurm, "unavailable", lambda hosts: {"node1": "drain: disk replaced"})
+    with pytest.raises(slurm.HostError, match="disk replaced"):
+        slurm.on_host("node1", run.SCRIPTS / "collect.sh", [], name="run")
+    assert (tmp_path / "job").read_text() == "cancelled\n"
+
+
+def test_an_archive_is_sent_even_if_no_session_has_begun(host: Path) -> None:
+    shutil.rmtree(host / "runs/r/results", ignore_errors=True)
+    done = subprocess.run(["sh", run.SCRIPTS / "collect.sh", host, "r"], stdout=subprocess.PIPE, check=True)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        assert archive.getnames() == ["."]
