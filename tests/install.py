@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_fsstack import Crate
+from pytest_fsstack.kernels import vm
 from pytest_fsstack.machine import commands
-from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
+from pytest_fsstack.machine.needs import Tool
+from tests.kernel.boot import KERNEL_PACKAGE
 from tests.laboratory import cluster, ssh
 
 #: Tools of the tests, with their packages: partitions, an LVM that the guard must find, layers in docs and examples,
@@ -102,7 +104,8 @@ def _no_services(packages: Iterable[str], env: Mapping[str, str]) -> Iterator[No
 
 
 def install_packages(more: Mapping[str, str]) -> int:
-    needed = {**TOOLS, **OF_TESTS, **more}
+    guests = {need.command: need.package for need in vm.NEEDS if isinstance(need, Tool)}
+    needed = {**guests, **OF_TESTS, **more}
     missing = sorted({package for tool, package in needed.items() if commands.which(tool) is None})
     if commands.which("apt-get") is None or os.geteuid() != 0:
         print(f"missing: {', '.join(missing) or 'nothing'}; only root can install it, and with apt-get")

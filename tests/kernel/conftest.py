@@ -55,11 +55,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
     """Run a file of tests in a guest of Debian's kernel; skips where no guest can run here."""
 
     def run(file: Path, *arguments: str, vmlinuz: Path | None = None, disks: int = 1) -> Guest:
-        try:
-            boot.check()
-            vmlinuz = vmlinuz or boot.kernel(boot.cache_directory())
-        except boot.Missing as missing:
-            pytest.skip(str(missing))
+        vmlinuz = vmlinuz or boot.kernel_or_skip()
         here = tmp_path_factory.mktemp("guest")
         results = here / "results.xml"
         # Neither the project's conftest files nor its ini: they are about tests on the host.
@@ -71,7 +67,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
             disk_size=DISK_SIZE,
             disks=disks,
             timeout=TIMEOUT,
-            cwd=here,
+            directory=here,
             env=ENVIRONMENT,
         )
         said = done.stdout + done.stderr

@@ -18,8 +18,6 @@ from tests.kernel.guest.common import DISK
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
-#: Has ntfs3 and bcachefs.
-NEWER = "linux-image-6.12-amd64"
 ONLY_NEWER = [name for name in names_in(inside_filesystems) if "ntfs" in name or "bcachefs" in name]
 
 
@@ -30,11 +28,7 @@ def guest(run_in_guest: Callable[..., Guest]) -> Guest:
 
 @pytest.fixture(scope="session")
 def newer_guest(run_in_guest: Callable[..., Guest]) -> Guest:
-    try:
-        boot.check()
-        vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
-    except boot.GuestError as error:
-        pytest.skip(f"no kernel of the package {NEWER}: {error}")
+    vmlinuz = boot.kernel_or_skip(boot.NEWER, unless=boot.GuestError)
     arguments = (f"--fsstack-device={DISK}", "-k", "ntfs or bcachefs")
     return run_in_guest(Path(inside_filesystems.__file__), *arguments, vmlinuz=vmlinuz)
 

@@ -21,7 +21,6 @@ from pytest_fsstack.kernels.images import resolve
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.machine import commands, needs
 from tests.kernel import boot
-from tests.kernel.test_filesystems_in_guest import NEWER
 from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
@@ -75,19 +74,12 @@ SEED = 3
 
 @pytest.fixture(scope="module")
 def older() -> Path:
-    try:
-        boot.check()
-        return boot.kernel(boot.cache_directory())
-    except boot.Missing as missing:
-        pytest.skip(str(missing))
+    return boot.kernel_or_skip()
 
 
 @pytest.fixture(scope="module")
 def newer(older: Path) -> Path:
-    try:
-        return boot.kernel(boot.cache_directory(), NEWER)
-    except boot.GuestError as error:
-        pytest.skip(f"no kernel of the package {NEWER}: {error}")
+    return boot.kernel_or_skip(boot.NEWER, unless=boot.GuestError)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ NAMES = {kind: [name for name in names_in(inside_native_encryption) if f"[{kind}
 
 def kernel_with(module: str) -> Path:
     """Find a kernel in the cache that has a module."""
-    cache = boot.cache_directory()
+    cache = boot.kernels()
     for vmlinuz in sorted(cache.glob("*/boot/vmlinuz-*"), reverse=True):
         if any((vmlinuz.parents[1] / "lib/modules").glob(f"*/**/{module}.ko*")):
             return vmlinuz

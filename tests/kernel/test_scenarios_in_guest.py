@@ -5,7 +5,6 @@ In two guests, which may run at the same time.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,34 +12,17 @@ import pytest
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.workloads.build import LUA
 from tests.kernel import boot
-from tests.kernel.test_filesystems_in_guest import NEWER
-from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
-
-ROOT = Path(__file__).parents[2]
 
 Chains = list[ChainResults]
 
 
 def run(directory: Path, wanted: str) -> Chains:
-    """What becomes of the chosen tests of the scenarios, at *smoke* and in one round."""
-    try:
-        boot.check()
-        vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
-    except boot.Missing as missing:
-        pytest.skip(str(missing))
+    """What becomes of the chosen tests of the scenarios."""
     if reason := LUA.archive.missing():  # a guest has no network
         pytest.skip(str(reason))
-    found = directory / "found.json"
-    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "--fsstack-size=512M")
-    smallest = ("--fsstack-scale=smoke", "--fsstack-rounds=1", f"--fsstack-json={found}")
-    words = ["-p", "no:cacheprovider", *smallest, "-k", wanted, *guest]
-    done = subprocess.run(
-        [*boot.PYTEST, *words, "scenarios"], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    return chains_of(found)
+    return boot.run_scenarios(directory, "--fsstack-size=512M", "-k", wanted, "scenarios")
 
 
 def check(chains: Chains, scenario: str, *stacks: str) -> None:

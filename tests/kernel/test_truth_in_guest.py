@@ -5,19 +5,15 @@ Not that of bit rot, which reads the whole device for each flip: under emulation
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack import Crate
 from tests.kernel import boot
-from tests.kernel.test_filesystems_in_guest import NEWER
-from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
-ROOT = Path(__file__).parents[2]
 #: For each scenario, the stacks that only the guest has, and what its table counts of each of them.
 STACKS = {
     "power_cut": (("luks+ext4",), "cuts"),
@@ -28,25 +24,13 @@ STACKS = {
 
 @pytest.mark.parametrize("scenario", STACKS)
 def test_a_scenario_of_the_truth_in_a_guest(scenario: str, tmp_path: Path) -> None:
-    try:
-        boot.check()
-        vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
-    except boot.Missing as missing:
-        pytest.skip(str(missing))
     if scenario == "posix" and (lack := Crate("pjdfstest").missing()):
         pytest.skip(str(lack))
     stacks, counted = STACKS[scenario]
-    found = tmp_path / "found.json"
-    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "--fsstack-size=384M")
-    words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", "--fsstack-rounds=1", f"--fsstack-json={found}"]
     # The kernel stands behind the stack in an id.
     names = " or ".join(f"[{stack}:" for stack in stacks)
     chosen = ["-k", f"({names}) and not test_database", f"scenarios/test_{scenario}.py"]
-    done = subprocess.run(
-        [*boot.PYTEST, *words, *guest, *chosen], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    chains = chains_of(found)
+    chains = boot.run_scenarios(tmp_path, "--fsstack-size=384M", *chosen)
     assert chains
     for chain in chains:
         (kernel,) = {name.partition(":")[2] for name in chain.stacks}

@@ -26,7 +26,7 @@ def guests(place: Place) -> Figures:
     shared.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="torture-", dir=shared) as directory:
         scenario = place.random.choice((_ended, _ended, _foreign_disk))
-        return scenario(replace(place, directory=Path(directory)), boot.kernel(boot.cache_directory()))
+        return scenario(replace(place, directory=Path(directory)), boot.kernel())
 
 
 #: What may be on the disk of a guest, and how a person might use it there.
@@ -47,7 +47,9 @@ def _foreign_disk(place: Place, vmlinuz: Path) -> Figures:
         "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum /dev/vda\n"
     )
     try:
-        done = boot.run(vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, cwd=place.directory, env=place.environment())
+        done = boot.run(
+            vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, directory=place.directory, env=place.environment()
+        )
     except boot.GuestError as error:
         return place.wrong("not begun", f"a guest with a foreign disk: {error}")
     (place.directory / "output").write_text(done.stdout + done.stderr)
