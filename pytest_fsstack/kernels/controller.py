@@ -8,8 +8,9 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +80,7 @@ class Controller:
         #: The names of all tests on all kernels, and of the verdicts between them.
         self._tests: set[str] = set()
         self._session: pytest.Session | None = None
+        self._closed = threading.Event()
         self.kvm = False
 
     # -- starting ------------------------------------------------------------------------------------------------------
@@ -157,6 +159,11 @@ class Controller:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
         self._session = session
+        arguments = self._channels, self.plan.silent_seconds / 4, self._closed
+        pulse = threading.Thread(target=keep_awake, args=arguments, daemon=True)
+        pulse.start()
+        self._undo.callback(pulse.join)
+        self._undo.callback(self._closed.set)
         # Guests boot here. An interrupt is safe at any time, because guests end with their processes.
         with signals.during(signals.State.TEST):
             yield
@@ -235,14 +242,14 @@ class Controller:
         return sum(test.stack != plan.baseline for plan in plans for test in plan.tests)
 
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
-        """Send a worker its task, and the others a sign that the session is alive, so they keep waiting."""
+        """Send a worker its task."""
         if what.stack:
             self._show(chain, self._course(chain).name(Cell(what.stack, *self._kernel_boot_of(node))))
         what.tests = tests
-        for other, channel in self._channels.items():
-            channel.send(msgspec.json.encode(what) if other is node else None)
+        self._channels[node].send_task(msgspec.json.encode(what))
 
     def end(self, node: Any) -> None:
+        self._channels[node].waits = True
         for message in self._channels[node].received():
             if isinstance(message, Measured):
                 place = self._kernel_boot_of(node)
@@ -329,11 +336,25 @@ class _Channel:
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
+        #: Whether the worker waits for a task. It first collects its tests.
+        self.waits = False
         # A thread of execnet fills it before xdist gets later messages of the worker.
         self._inbox: deque[bytes] = deque()
-        channel.setcallback(self._inbox.append)
+        channel.setcallback(self._receive)
 
-    def send(self, message: bytes | None) -> None:
+    def _receive(self, message: bytes) -> None:
+        self._inbox.append(message)
+        self.waits = True
+
+    def send_task(self, message: bytes) -> None:
+        self.waits = False
+        self._send(message)
+
+    def send_sign(self) -> None:
+        """Show that the session is alive."""
+        self._send(None)
+
+    def _send(self, message: bytes | None) -> None:
         # If the worker has just gone down, xdist will report that.
         with contextlib.suppress(OSError):
             self.channel.send(message)
@@ -341,6 +362,17 @@ class _Channel:
     def received(self) -> list[FromWorker]:
         """Return the messages since the last call."""
         return [msgspec.json.decode(self._inbox.popleft(), type=FromWorker) for _ in range(len(self._inbox))]
+
+
+def keep_awake(channels: Mapping[Any, _Channel], seconds: float, ended: threading.Event) -> None:
+    """Send a sign to waiting workers again and again until the event is set.
+
+    A guest that hears and says nothing is killed, however long others boot or measure meanwhile.
+    """
+    while not ended.wait(seconds):
+        for node, channel in list(channels.items()):
+            if channel.waits and not node.shutting_down:
+                channel.send_sign()
 
 
 def _parts(collected: Collected, names: Sequence[str]) -> list[ChainTests]:
