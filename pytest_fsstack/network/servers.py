@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import commands, orphans
-from pytest_fsstack.machine.journal import Kind, start_time
+from pytest_fsstack.machine.journal import Kind, UndoError, start_time
 from pytest_fsstack.machine.needs import (
     Missing,
     MissingRequirement,
@@ -156,9 +156,13 @@ class NetworkLayer(DirectoryLayer):
             finally:
                 if answered and not server.alive:
                     context.notify(str(server.error("while its files were in use")))
-                for pid in _children(server.pid):
-                    orphans.end(pid, start_time(pid), [self.ending], RELEASE)
-                server.stop()
+                try:
+                    for pid in _children(server.pid):
+                        orphans.end(pid, start_time(pid), [self.ending], RELEASE)
+                except UndoError as error:
+                    raise commands.CommandError(server.argv, None, "", str(error)) from None
+                finally:
+                    server.stop()
 
 
 def _children(pid: int) -> list[int]:
