@@ -94,6 +94,8 @@ class Controller:
             self.kvm = vm.accelerate(self.plan.accelerator, in_vm[0])
         option = self.config.option
         option.dist, option.numprocesses = "each", None
+        # Each kernel that goes down gets a stand-in, which fails its tests. Without one, they would just be missing.
+        option.maxworkerrestart = None
         option.tx = [self._worker(index) for index in range(len(self.plan.kernels) * self.plan.boots)]
 
     def _kernel_of(self, worker: int) -> tuple[Kernel, int]:

@@ -327,7 +327,7 @@ def test_a_failure_in_a_round_ends_a_session_that_is_to_end_with_the_first(kerne
 
 def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Project) -> None:
     kernels.write(FAILING.replace("END", "__import__('os')._exit(1)"))
-    result = run(kernels, "--fsstack-json=out.json")
+    result = run(kernels, "--fsstack-json=out.json", "--max-worker-restart=0")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] == 3
