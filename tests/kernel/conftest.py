@@ -52,10 +52,9 @@ class Guest:
 
 @pytest.fixture(scope="session")
 def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Guest]:
-    """Run a file of tests in a guest of Debian's kernel; skips where no guest can run here."""
+    """Run a file of tests in a guest."""
 
-    def run(file: Path, *arguments: str, vmlinuz: Path | None = None, disks: int = 1) -> Guest:
-        vmlinuz = vmlinuz or boot.kernel_or_skip()
+    def run(file: Path, *arguments: str, vmlinuz: Path, disks: int = 1) -> Guest:
         here = tmp_path_factory.mktemp("guest")
         results = here / "results.xml"
         # Neither the project's conftest files nor its ini: they are about tests on the host.

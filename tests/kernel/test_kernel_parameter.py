@@ -79,7 +79,7 @@ def older() -> Path:
 
 @pytest.fixture(scope="module")
 def newer(older: Path) -> Path:
-    return boot.kernel_or_skip(boot.NEWER, unless=boot.GuestError)
+    return boot.kernel_or_skip(boot.NEWER)
 
 
 @pytest.fixture

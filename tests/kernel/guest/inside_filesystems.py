@@ -1,6 +1,6 @@
 """What runs inside the guest, on its /dev/vda: filesystems that the host's kernel may lack, for real.
 
-`tests/kernel/test_filesystems_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
+`tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """
 
 from __future__ import annotations

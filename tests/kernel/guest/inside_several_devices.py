@@ -1,6 +1,6 @@
 """What runs inside the guest, on its four disks: the layers that stand on several devices, for real.
 
-`tests/kernel/test_several_devices_in_guest.py` starts it, with the plugin and the disks as one `--fsstack-device`.
+`tests/kernel/test_layers_in_guest.py` starts it, with the plugin and the disks as one `--fsstack-device`.
 """
 
 from __future__ import annotations
