@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.kernels import images, launch, probe, vm
+from pytest_fsstack.kernels import launch, probe, vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
@@ -36,9 +36,14 @@ def image(path: Path, release: str) -> Path:
     return path
 
 
-def test_an_image_says_itself_which_release_it_is(tmp_path: Path) -> None:
-    path = image(tmp_path / "any-name", "6.1.0-56-amd64")
-    assert resolve(str(path), tmp_path) == Kernel("6.1.0-56-amd64", path)
+@pytest.mark.parametrize(
+    ("release", "name"), [("6.1.0-56-amd64", "6.1.0-56-amd64"), ("6.1.0~rc1@home", "6.1.0-rc1-home")]
+)
+def test_an_image_says_itself_which_release_it_is_in_a_name_that_dash_k_accepts(
+    release: str, name: str, tmp_path: Path
+) -> None:
+    path = image(tmp_path / "any-name", release)
+    assert resolve(str(path), tmp_path) == Kernel(name, path)
 
 
 def test_a_build_tree_brings_its_own_modules(tmp_path: Path) -> None:
@@ -103,6 +108,7 @@ def test_words_that_are_not_on_the_list_are_refused(word: str, tmp_path: Path) -
         ("a" * 5000, None, r"/a{5000} .*\bvmlinuz\b.*`host`"),
         ("text", b"hello", r"/text .*\bbzImage\b"),
         ("empty.deb", b"", r"/empty\.deb: "),
+        (".", None, r" has no kernel: .*bzImage .*vmlinuz-\*"),
     ],
 )
 def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -113,15 +119,6 @@ def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | N
         pytest.skip("needs dpkg")
     with pytest.raises(KernelError, match=message):
         resolve(str(path), tmp_path)
-
-
-def test_an_empty_directory_is_no_kernel(tmp_path: Path) -> None:
-    with pytest.raises(KernelError, match=r"bzImage .*vmlinuz-\*"):
-        resolve(str(tmp_path), tmp_path)
-
-
-def test_names_of_kernels_are_what_dash_k_accepts(tmp_path: Path) -> None:
-    assert images._safe("6.1.0~rc1@home") == "6.1.0-rc1-home"
 
 
 def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +167,14 @@ def test_a_place_that_no_guest_can_show_is_named(monkeypatch: pytest.MonkeyPatch
     reason = vm.why_no_guest(Path("/var/tmp"))
     assert reason is not None
     assert re.search(r" /dev\b", reason)
+
+
+def test_a_guest_needs_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    assert vm.guest_environment()["HOME"] == "/"
 
 
 @pytest.fixture
@@ -255,11 +260,11 @@ def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], vm.Machine]:
-    """A machine that is a shell script. Its console is $console."""
+    """A machine that is a shell script. Its console is $console, and the script for the guest $command."""
 
     def make(script: str) -> vm.Machine:
         def argv(self: vm.Machine, *, disks: list[int], console: int, command: int) -> list[str]:
-            return ["sh", "-c", f"console=/proc/self/fd/{console}; {script}"]
+            return ["sh", "-c", f"console=/proc/self/fd/{console}; command=/proc/self/fd/{command}; {script}"]
 
         monkeypatch.setattr(vm.Machine, "argv", argv)
         return vm.Machine(KERNEL, tmp_path)
@@ -313,56 +318,36 @@ def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], v
     assert rest[32:] == ["no memory"]
 
 
-class FakeGuest:
-    """A guest without a VM."""
+ANSWER = probe.answer_text([("layer", "x", [LACK])])
+BEGIN, END = (f"echo '{mark}' >>$console" for mark in (vm.STARTED, vm.ENDED))
 
-    boots, in_time, ended, stdout = True, True, True, ""
-    boot, process = vm.Guest.boot, types.SimpleNamespace(poll=lambda: None)
 
-    def __init__(self, machine: vm.Machine, argv: list[str], *, disk_size: int, env: dict[str, str]) -> None:
-        assert argv[1:] == ["-m", "pytest", "--fsstack-doctor"]
-        assert env["FSSTACK_PROBED"] == "6.1"
-
-    def __enter__(self) -> FakeGuest:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def booted(self, seconds: float) -> bool:
-        return self.boots
-
-    def communicate(self, seconds: float) -> tuple[str, str, bool]:
-        return self.stdout, "an error message", self.in_time
-
-    def kill(self) -> None: ...
-
-    def story(self, outcome: str, stderr: str) -> str:
-        return f"kernel 6.1: {outcome}; {stderr}"
+def ask(machine: vm.Machine) -> probe.Answer:
+    return probe.ask(machine, ["--fsstack-doctor"], disk_size=1)
 
 
 @pytest.mark.parametrize(
-    ("changed", "facts"),
+    ("script", "facts"),
     [
-        ({"boots": False}, r"6\.1: .*\bboot\b.* 300 s; an error message"),
-        ({"in_time": False}, r"6\.1: .*\banswer\b.* 300 s; an error message"),
-        ({"ended": False}, r"6\.1: [^;\d]+; an error message"),
-        ({"stdout": "usage"}, r"6\.1: .*\nusage\nan error message"),
+        ("exec sleep 600", r"6\.1: .*\bboot\b.* 0.5 s\n"),
+        (f"{BEGIN}; exec sleep 600", r"6\.1: .*\banswer\b.* 0.5 s\n"),
+        (f"{BEGIN}; echo an error message >&2", r"6\.1: [^\d]+\n(.*\n)*an error message$"),
+        (f"{BEGIN}; echo usage; echo an error message >&2; {END}", r"6\.1: .*\nusage\nan error message$"),
     ],
 )
 def test_why_a_guest_does_not_answer_is_told(
-    changed: dict[str, object], facts: str, monkeypatch: pytest.MonkeyPatch
+    script: str, facts: str, machine: Callable[[str], vm.Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vm, "Guest", type("Changed", (FakeGuest,), changed))
-    with pytest.raises(probe.ProbeError, match=f"{facts}$"):
-        probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
+    if BEGIN not in script:
+        monkeypatch.setattr(vm, "BOOT_SECONDS", 0.5)
+    monkeypatch.setattr(probe, "_ANSWER_SECONDS", 0.5)
+    with pytest.raises(probe.ProbeError, match=facts):
+        ask(machine(script))
 
 
-def test_a_guest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        vm, "Guest", type("Changed", (FakeGuest,), {"stdout": probe.answer_text([("layer", "x", [LACK])])})
-    )
-    answer = probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
-    assert answer == {("layer", "x"): [LACK]}
+def test_a_guest_answers(machine: Callable[[str], vm.Machine]) -> None:
+    told = "grep -q 'env -i .*FSSTACK_PROBED=6.1 .* -m pytest --fsstack-doctor' $command"
+    assert ask(machine(f"{BEGIN}; {told} && echo '{ANSWER}'; {END}")) == {("layer", "x"): [LACK]}
 
 
 def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
