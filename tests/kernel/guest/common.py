@@ -34,15 +34,30 @@ def mapper_nodes() -> set[str]:
     return {path.name for path in Path("/dev/mapper").iterdir()}
 
 
-def mounted() -> set[str]:
-    """What is mounted from the disk or from a mapping, in the mount namespace of any process."""
-    found = set()
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+def read_of_processes(name: str) -> dict[Path, str]:
+    """Return the contents of a file in /proc of each process."""
+    contents = {}
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # processes end while one looks
-            for line in table.read_text().splitlines():
-                if line.partition(" - ")[2].split()[1].startswith(("/dev/vda", "/dev/dm-", "/dev/mapper/")):
-                    found.add(line)
-    return found
+            contents[process] = (process / name).read_text().strip()
+    return contents
+
+
+def processes(*names: str) -> list[Path]:
+    """Return the processes with one of these names, the oldest first."""
+    matches = [process for process, name in read_of_processes("comm").items() if name in names]
+    return sorted(matches, key=lambda process: int(process.name))
+
+
+def mount_lines() -> set[str]:
+    """Return the lines of all mounts, in the mount namespace of any process."""
+    return {line for table in read_of_processes("mountinfo").values() for line in table.splitlines()}
+
+
+def mounted() -> list[str]:
+    """What is mounted from the disk or from a mapping."""
+    places = "/dev/vda", "/dev/dm-", "/dev/mapper/"
+    return [line for line in mount_lines() if line.partition(" - ")[2].split()[1].startswith(places)]
 
 
 def keys() -> list[str]:
@@ -51,11 +66,7 @@ def keys() -> list[str]:
 
 
 def mounted_ecryptfs() -> list[str]:
-    found = []
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
-        with contextlib.suppress(OSError):  # processes end while one looks
-            found += [line for line in table.read_text().splitlines() if " - ecryptfs " in line]
-    return found
+    return [line for line in mount_lines() if " - ecryptfs " in line]
 
 
 def nothing_is_left(seconds: float) -> bool:
@@ -167,12 +178,7 @@ def ended(pid: int, seconds: float = 300.0) -> int:
 
 def udevd() -> list[Path]:
     """Its processes, the first one of which is the daemon itself."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "comm").read_text().strip() in {"systemd-udevd", "(udev-worker)"}:
-                found.append(process)
-    return sorted(found, key=lambda process: int(process.name))
+    return processes("systemd-udevd", "(udev-worker)")
 
 
 @pytest.fixture(scope="class")

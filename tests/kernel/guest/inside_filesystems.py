@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.stack.build import BuildError, Built
-from tests.kernel.guest.common import DISK, mounted
+from tests.kernel.guest.common import DISK, mounted, processes
 
 FILESYSTEMS = (
     "f2fs",
@@ -39,21 +38,12 @@ FILESYSTEMS = (
 WITHOUT_LINKS = ("exfat", "vfat")
 
 
-def cleaners() -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # processes end while one looks
-            if (process / "comm").read_text().strip() == "nilfs_cleanerd":
-                found.append(process.name)
-    return found
-
-
 @pytest.fixture(autouse=True, scope="class")
 def nothing_stays_behind() -> Iterator[None]:
     """Around the stack of each test: it is torn down when this goes on."""
     yield
     assert not mounted()
-    assert not cleaners()
+    assert not processes("nilfs_cleanerd")
     assert guard.labelled(DISK)
 
 
@@ -110,7 +100,7 @@ def test_f2fs_does_nothing_in_the_background(fsstack: Built) -> None:
 @pytest.mark.fsstack("nilfs2")
 def test_the_cleaner_of_nilfs2_does_not_run(fsstack: Built) -> None:
     assert fsstack.path.is_mount()
-    assert not cleaners()
+    assert not processes("nilfs_cleanerd")
 
 
 @pytest.mark.fsstack("vfat")

@@ -21,7 +21,7 @@ from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext, Directory, Stack
-from tests.kernel.guest.common import ended, forked
+from tests.kernel.guest.common import ended, forked, processes
 
 SIZE = 1 << 20
 
@@ -43,13 +43,9 @@ def server() -> Path:
 
 def left() -> list[str]:
     """The namespaces, mounts and threads of servers that are there."""
-    names = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # processes end while one looks
-            names.append((process / "comm").read_text().strip())
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     mounts = [line for line in lines if " - nfs4 " in line or " - cifs " in line]
-    return [*networks(), *mounts, *(name for name in names if name in ("nfsd", "nfsdcld", "smbd"))]
+    return [*networks(), *mounts, *map(str, processes("nfsd", "nfsdcld", "smbd"))]
 
 
 @pytest.fixture(autouse=True, scope="class")

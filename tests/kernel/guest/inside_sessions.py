@@ -6,9 +6,11 @@ disk for as long as it runs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,29 +55,42 @@ def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
     assert "/dev/mapper/" in chain.stacks["luks+ext4"].mounts[0]
 
 
-def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int, proved: bool) -> None:
-    """Kill a session while its stack of so many mappings stands: all of it goes, and a clean-up empties the disk.
-
-    Without `proved`, nothing shows that no files were put on it since, and it is left alone.
-    """
+@contextlib.contextmanager
+def killed_session(directory: Path, patch: pytest.MonkeyPatch, *stacks: str) -> Iterator[int]:
+    """Yield the process of a session whose stack stands, and kill it at the end of the block."""
     standing, output = directory / "standing", directory / "output"
     patch.setenv("STANDING", str(standing))
     chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
     pid = started(output, f"--fsstack-device={DISK}", *chosen, str(HERE / "inside_standing.py"))
     try:
         assert commands.wait_until(standing.exists, 120), output.read_text()
-        assert len(mappings()) == mapped, mappings()
-        assert mounted()
+        yield pid
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def clean_up(directory: Path) -> str:
+    """Return what a session that cleans up prints."""
+    code = ended(started(directory / "output", "--fsstack-cleanup"))
+    text = (directory / "output").read_text()
+    assert code == 0, text
+    return text
+
+
+def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int, proved: bool) -> None:
+    """Kill a session while its stack of so many mappings stands: all of it goes, and a clean-up empties the disk.
+
+    Without `proved`, nothing shows that no files were put on it since, and it is left alone.
+    """
+    with killed_session(directory, patch, *stacks) as pid:
+        assert len(mappings()) == mapped, mappings()
+        assert mounted()
     killed = time.monotonic()
     assert dissolves(10), (mappings(), mounted())
     print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
 
-    code = ended(started(output, "--fsstack-cleanup"))
-    said = output.read_text()
-    assert code == 0, said
+    said = clean_up(directory)
     assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said) is proved
     assert ("left alone" in said) is not proved
     assert (
@@ -89,20 +104,11 @@ def test_nothing_of_a_mapping_stands_after_sigkill(tmp_path: Path, monkeypatch: 
 
 
 def test_nothing_of_ecryptfs_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standing, said = tmp_path / "standing", tmp_path / "said"
-    monkeypatch.setenv("STANDING", str(standing))
-    pid = started(said, f"--fsstack-device={DISK}", "--fsstack-stacks=ext4 | ecryptfs", f"{HERE}/inside_standing.py")
-    try:
-        assert commands.wait_until(standing.exists, 120), said.read_text()
+    with killed_session(tmp_path, monkeypatch, "ext4 | ecryptfs"):
         assert mounted()
         assert mounted_ecryptfs()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
     assert nothing_is_left(10), (mounted(), mounted_ecryptfs(), keys())
-    code = ended(started(said, "--fsstack-cleanup"))
-    assert code == 0, said.read_text()
-    assert "left alone" not in said.read_text()
+    assert "left alone" not in clean_up(tmp_path)
 
 
 # The last one, because it leaves the disk without a label.
