@@ -23,7 +23,7 @@ import msgspec
 from pytest_fsstack import __version__
 from pytest_fsstack.laboratory import slurm
 from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
-from pytest_fsstack.laboratory.slurm import HostError, SlurmError
+from pytest_fsstack.laboratory.slurm import HostError, NoAnswerError, SlurmError
 from pytest_fsstack.machine.directories import remove, scratch
 from pytest_fsstack.units import reason_of
 
@@ -208,25 +208,30 @@ class Run:
         begun = answered = time.monotonic()
         try:
             while True:
+                now = time.monotonic()
                 try:
                     for change in self.update_states():
                         self._say(change)
-                    answered = time.monotonic()
+                    answered = now
                 except SlurmError as error:
-                    if time.monotonic() - answered > _PATIENCE:
+                    if now - answered > _PATIENCE:
                         raise
                     self._say(f"waiting for Slurm: {error}")
-                for host in self.state.hosts:
+                # A job may be there that only Slurm knows.
+                for host in self.state.hosts if answered == now else []:
                     if host.name not in busy and (step := self._next_step(host, submit)):
                         busy[host.name] = pool.submit(step, host)
                 for host in self.state.hosts:
                     if host.name in busy and busy[host.name].done():
                         self._end_step(host, busy.pop(host.name))
-                if not busy and all(host.problem or host.fetched or not submit for host in self.state.hosts):
+                if answered == now and not busy and not any(self._goes_on(host, submit) for host in self.state.hosts):
                     return
                 time.sleep(min(_POLL[1], _POLL[0] + (time.monotonic() - begun) / 60))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _goes_on(self, host: Host, submit: bool) -> bool:
+        return not (host.problem or host.fetched) and (submit or self._next_step(host, submit) is not None)
 
     def _next_step(self, host: Host, submit: bool) -> Callable[[Host], None] | None:
         if host.problem or host.fetched:
@@ -239,6 +244,9 @@ class Run:
         """Record what a thread did on a host. Only the main thread writes the state."""
         try:
             step.result(0)
+        except NoAnswerError as error:
+            # It is done again once Slurm answers.
+            self._say(f"{host.name}: waiting for Slurm: {error}")
         except (*HOST_ERRORS, OSError, tarfile.TarError) as error:
             host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
             self._say(f"{host.name}: {host.problem}")

@@ -15,8 +15,14 @@ ENDED = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"),
     *("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", FORGOTTEN),
 }
-#: Prefixes of the short states of nodes that run nothing. Nodes that do not respond have a mark instead.
-_UNAVAILABLE = ("down", "drain", "drng", "fail", "unk", "inval", "maint", "boot", "reboot", "power")
+#: Prefixes of the short states of nodes that run nothing. Nodes that do not respond have a mark instead. Those that
+#: have not yet responded to a new controller are unknown, and soon have another state.
+_UNAVAILABLE = ("down", "drain", "drng", "fail", "inval", "maint", "boot", "reboot", "power")
+#: Parts of the messages if the controller is down, or goes down (slurm_errno.c of Slurm, errno(3)).
+_NO_ANSWER = (
+    *("Unable to contact slurm controller", "Communication connection failure", "Zero Bytes were transmitted"),
+    *("Socket timed out", "Connection refused", "Connection reset", "Transport endpoint is not connected"),
+)
 #: Seconds to wait for Slurm's controller.
 _ANSWER_SECONDS = 120.0
 #: Seconds between two checks of a host on which a program runs.
@@ -25,6 +31,10 @@ _CHECK_SECONDS = 10.0
 
 class SlurmError(Exception):
     """A failed command of Slurm. The message has the command and its stderr."""
+
+
+class NoAnswerError(SlurmError):
+    """A controller of Slurm that does not answer. The same command may succeed later."""
 
 
 class HostError(Exception):
@@ -39,10 +49,15 @@ def _run(*words: str) -> str:
     except FileNotFoundError:
         raise SlurmError(f"{words[0]} is not installed: on Debian, apt install slurm-client") from None
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{words[0]} did not answer in {_ANSWER_SECONDS:.0f} s") from None
+        raise NoAnswerError(f"{words[0]} did not answer in {_ANSWER_SECONDS:.0f} s") from None
     if result.returncode:
-        raise SlurmError(f"`{shlex.join(words[:6])}` failed (exit code {result.returncode}): {result.stderr.strip()}")
+        kind = NoAnswerError if _has_no_answer(result.stderr) else SlurmError
+        raise kind(f"`{shlex.join(words[:6])}` failed (exit code {result.returncode}): {result.stderr.strip()}")
     return result.stdout
+
+
+def _has_no_answer(text: str) -> bool:
+    return any(words in text for words in _NO_ANSWER)
 
 
 def hosts_named(expression: str) -> list[str]:
@@ -62,7 +77,8 @@ def unavailable(hosts: Iterable[str]) -> dict[str, str]:
     problems = {}
     for host in hosts:
         state, reason = states.get(host, ("not a host of this Slurm", "none"))
-        if state.startswith(_UNAVAILABLE) or state.endswith("*") or host not in states:
+        lost = state.endswith("*") and not state.startswith("unk")
+        if state.startswith(_UNAVAILABLE) or lost or host not in states:
             problems[host] = state if reason == "none" else f"{state}: {reason}"
     return problems
 
@@ -118,7 +134,7 @@ def on_host(
 ) -> bytes:
     """Run a script of this package on a host once the host is free, and return its output unless `stdout` gets it.
 
-    Raises `HostError` if the script fails or the host goes down.
+    Raises `HostError` if the script fails or the host goes down, `NoAnswerError`.
     """
     where = [f"--partition={partition}"] if partition else []
     options = ["--quiet", f"--job-name={name}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--export=NONE"]
@@ -134,7 +150,9 @@ def on_host(
                     raise HostError(problem) from None
     if process.returncode:
         lines = errors.decode(errors="replace").strip().splitlines()
-        raise HostError("; ".join(lines[-4:]) or f"{script.name} ended with exit code {process.returncode}")
+        text = "; ".join(lines[-4:]) or f"{script.name} ended with exit code {process.returncode}"
+        own = "; ".join(line for line in lines if line.startswith("srun: "))
+        raise NoAnswerError(text) if _has_no_answer(own) else HostError(text)
     return output or b""
 
 

@@ -103,25 +103,36 @@ def test_a_lost_node_is_fetched_when_it_is_back(laboratory: Laboratory) -> None:
     assert problems_of(pooled(laboratory), "node2")
 
 
-def test_a_controller_that_is_started_again_costs_nothing(laboratory: Laboratory) -> None:
+#: How far a run has come.
+EARLY = pytest.mark.parametrize("early", [True, False], ids=["while it sends", "while it waits"])
+
+
+def wait_for_begin(laboratory: Laboratory, early: bool) -> None:
+    """Wait until a run sends its files, or until a session has some rounds."""
+    if early:
+        commands.wait_until((laboratory.directory / "run/run.json").exists, 60)
+    else:
+        laboratory.wait_for_rounds("node1")
+
+
+@EARLY
+def test_a_controller_that_is_started_again_costs_nothing(laboratory: Laboratory, early: bool) -> None:
     laboratory.write("node1", "node2", seconds=0.3)
     with laboratory.start(*WORDS) as run:
-        laboratory.wait_for_rounds("node1")
+        wait_for_begin(laboratory, early)
         laboratory.cluster.kill("slurmctld")
-        time.sleep(3)
+        # Commands of Slurm fail after nine seconds.
+        time.sleep(15)
         laboratory.cluster.start_controller()
         finish(run, 0)
     assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [5, 5]
 
 
-@pytest.mark.parametrize("early", [True, False], ids=["while it sends", "while it waits"])
+@EARLY
 def test_a_run_goes_on_after_its_process_was_killed(laboratory: Laboratory, early: bool) -> None:
     laboratory.write("node1", "node2", seconds=0.3)
     with laboratory.start(*WORDS) as run:
-        if early:
-            commands.wait_until((laboratory.directory / "run/run.json").exists, 60)
-        else:
-            laboratory.wait_for_rounds("node1")
+        wait_for_begin(laboratory, early)
         run.kill()
     with laboratory.start() as run:
         finish(run, 0)

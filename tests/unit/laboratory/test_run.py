@@ -151,3 +151,40 @@ def test_check_asks_the_doctor_on_all_kernels(tmp_path: Path, monkeypatch: pytes
         "--fsstack-kernel=host",
         "--fsstack-kernel=linux image.deb",
     ]
+
+
+def test_steps_are_done_again_if_the_controller_of_slurm_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host("node1", "loop", "/", {}, [Task()])
+    begun = Run(tmp_path, State("run", Settings([], python=Python(environment="/opt")), [], [host]), lambda line: None)
+    silences, submitted = {"jobs": [True, False, True], "on_host": [True, False, True]}, list[str]()
+
+    def answer(command: str) -> None:
+        if silences[command] and silences[command].pop(0):
+            raise slurm.NoAnswerError("Unable to contact slurm controller")
+
+    def jobs(name: str) -> dict[tuple[str, int], tuple[str, str]]:
+        answer("jobs")
+        return {("7", 0): ("COMPLETED", "node1")} if submitted else {}
+
+    def on_host(*words: object, stdout: IO[bytes] | None = None, **options: object) -> bytes:
+        answer("on_host")
+        if stdout:
+            stdout.write(archive_of(("./0/exit", tarfile.REGTYPE, "0\n")).read())
+        return b""
+
+    def submit(name: str, host: str, *options: object) -> str:
+        submitted.append(host)
+        return "7"
+
+    monkeypatch.setattr(run, "_POLL", (0.01, 0.01))
+    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
+    monkeypatch.setattr(slurm, "jobs", jobs)
+    monkeypatch.setattr(slurm, "on_host", on_host)
+    monkeypatch.setattr(slurm, "submit", submit)
+    begun.finish()
+    assert submitted == ["node1"]
+    assert silences == {"jobs": [], "on_host": []}
+    assert host.fetched
+    assert not host.problem

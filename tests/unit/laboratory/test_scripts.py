@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -102,3 +103,35 @@ def test_an_archive_is_sent_even_if_no_session_has_begun(host: Path) -> None:
     done = subprocess.run(["sh", run.SCRIPTS / "collect.sh", host, "r"], stdout=subprocess.PIPE, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         assert archive.getnames() == ["."]
+
+
+def test_a_controller_that_does_not_answer_is_told_from_a_command_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    errors = {"Unable to contact slurm controller (connect failure)": True, "Invalid partition": False}
+    for text, silent in errors.items():
+        for name in "squeue", "srun":
+            (tmp_path / name).write_text(f"#!/bin/sh\necho '{name}: error: {text}' >&2\nexit 1\n")
+            (tmp_path / name).chmod(0o755)
+        for ask in (
+            lambda: slurm.jobs("run"),
+            lambda: slurm.on_host("node1", run.SCRIPTS / "collect.sh", [], name="run"),
+        ):
+            with pytest.raises((slurm.SlurmError, slurm.HostError), match=re.escape(text)) as raised:
+                ask()
+            assert isinstance(raised.value, slurm.NoAnswerError) is silent
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        *(("idle", ""), ("mix", ""), ("alloc", ""), ("unk", ""), ("unk*", "")),
+        *(("idle*", "idle*"), ("down", "down"), ("drng", "drng: new disk"), ("maint", "maint")),
+    ],
+)
+def test_hosts_that_run_nothing_have_a_problem(state: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = problem.partition(": ")[2] or "none"
+    monkeypatch.setattr(slurm, "_run", lambda *words: f"node1|{state}|{reason}\nnode2|idle|none\n")
+    assert slurm.unavailable(["node1", "node2"]) == ({"node1": problem} if problem else {})
+    assert set(slurm.unavailable(["node3"])) == {"node3"}
