@@ -121,8 +121,7 @@ class Controller:
     def _log(self, index: int) -> Path:
         return self.directory / f"{index}.log"
 
-    def header(self) -> list[str]:
-        """Return the lines about kernels in the header."""
+    def pytest_report_header(self) -> list[str]:
         names = [kernel.name for kernel in self.plan.kernels]
         boots = "" if self.plan.boots == 1 else f", {self.plan.boots} boots each"
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
@@ -179,15 +178,12 @@ class Controller:
         if self._session is not None:
             # pytest-xdist sets it to the number of tests of one worker, so the progress would exceed 100 %.
             self._session.testscollected = len(self._tests)
-        if record := getattr(report, "fsstack_record", None):
-            self._add_record(json.loads(record))
-
-    def _add_record(self, record: dict[str, Any]) -> None:
-        from pytest_fsstack.report.benchmark import add_record
-
+        record = getattr(report, "fsstack_record", None)
         benchmarks = self.config.pluginmanager.get_plugin("pytest-benchmark")
-        if benchmarks is not None:
-            add_record(benchmarks, **record)
+        if record and benchmarks is not None:
+            from pytest_fsstack.report.benchmark import add_record
+
+            add_record(benchmarks, **json.loads(record))
 
     # -- taking turns --------------------------------------------------------------------------------------------------
 
@@ -322,9 +318,6 @@ class Controller:
             else:
                 self._counts.add(sum(len(test.budgets) for plan in plans.values() for test in plan.tests), judged=0)
         self._plans.clear()
-
-    def pytest_report_header(self) -> list[str]:
-        return self.header()
 
     def pytest_unconfigure(self) -> None:
         self.close()

@@ -106,7 +106,7 @@ def _release(image: Path) -> str:
             head = file.read(0x8000)
     except OSError as error:
         raise KernelError(f"{image} cannot be read: {reason_of(error)}") from None
-    if head[0x202:0x206] != b"HdrS"[:4] and b"HdrS" not in head[:0x400]:
+    if b"HdrS" not in head[:0x400]:
         raise KernelError(f"{image} is not a kernel image for this machine (x86 bzImage)")
     offset = int.from_bytes(head[0x20E:0x210], "little") + 0x200
     version = head[offset : offset + 256].split(b"\0")[0].decode(errors="replace")

@@ -73,10 +73,8 @@ class Host(msgspec.Struct):
     fetched: bool = False
 
     def ended(self) -> bool:
-        """Whether all sessions of the host have ended, or cannot begin."""
-        return bool(self.problem and not self.job) or bool(
-            self.job and all(task.state in slurm.ENDED for task in self.tasks)
-        )
+        """Whether the sessions of the host were submitted, and all have ended."""
+        return bool(self.job) and all(task.state in slurm.ENDED for task in self.tasks)
 
 
 class State(msgspec.Struct):
