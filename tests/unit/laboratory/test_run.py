@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -91,100 +93,95 @@ def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host("node1", "loop", "/", {}, [Task()])
-    begun = Run(tmp_path, State("run", Settings([]), [], [host]))
+    waiting = begun(tmp_path, host)
 
     def submitted_meanwhile(name: str) -> dict[tuple[str, int], tuple[str, str]]:
         host.job = "7"
         return {}
 
     monkeypatch.setattr(slurm, "jobs", submitted_meanwhile)
-    assert begun.update_states() == []
+    assert waiting.update_states() == []
     assert not host.ended()
     # The next answer would have it.
-    assert begun.update_states() == ["node1: forgotten"]
+    assert waiting.update_states() == ["node1: forgotten"]
     assert host.ended()
 
 
-def test_only_the_main_thread_writes_the_state_of_hosts_that_are_fetched_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = [Host(f"node{number}", "loop", "/", {}, [Task()], job=str(number)) for number in range(4)]
-    states = {(host.job, 0): ("COMPLETED", host.name) for host in hosts}
-    together = threading.Barrier(len(hosts), timeout=60)
+@dataclass
+class FakeSlurm:
+    """A Slurm whose jobs end at once. As often as `silences` says, it does not answer."""
 
-    def send(*words: object, stdout: IO[bytes], **options: object) -> bytes:
-        together.wait()
-        stdout.write(archive_of(("./0/exit", tarfile.REGTYPE, "0\n")).read())
-        return b""
+    silences: dict[str, list[bool]] = field(default_factory=lambda: {"jobs": [], "on_host": []})
+    #: The hosts of the jobs.
+    submitted: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    #: So many hosts send their files at the same time.
+    fetching: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
 
-    monkeypatch.setattr(slurm, "jobs", lambda name: states)
-    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
-    monkeypatch.setattr(slurm, "on_host", send)
+    def _answer(self, command: str) -> None:
+        if self.silences[command] and self.silences[command].pop(0):
+            raise slurm.NoAnswerError("Unable to contact slurm controller")
+
+    def unavailable(self, hosts: list[str]) -> dict[str, str]:
+        return {}
+
+    def jobs(self, name: str) -> dict[tuple[str, int], tuple[str, str]]:
+        self._answer("jobs")
+        return {(str(job), 0): ("COMPLETED", host) for job, host in enumerate(self.submitted)}
+
+    def submit(self, name: str, host: str, *options: object) -> str:
+        self.submitted.append(host)
+        return str(self.submitted.index(host))
+
+    def on_host(
+        self, host: str, script: Path, words: list[str], *, stdout: IO[bytes] | None = None, **options: object
+    ) -> bytes:
+        self._answer("on_host")
+        self.words = words
+        if stdout:
+            self.fetching.wait(60)
+            stdout.write(archive_of(("./0/exit", tarfile.REGTYPE, "0\n")).read())
+        return b"all is there\n0\n"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = FakeSlurm()
+    for name in ("unavailable", "jobs", "submit", "on_host"):
+        monkeypatch.setattr(slurm, name, getattr(fake, name))
     monkeypatch.setattr(run, "_POLL", (0.01, 0.01))
+    return fake
+
+
+def begun(tmp_path: Path, *hosts: Host, notify: Callable[[str], None] = print) -> Run:
+    settings = Settings([], python=Python(environment="/opt/fsstack"))
+    return Run(tmp_path, State("run", settings, ["test_it.py"], list(hosts)), notify)
+
+
+def test_only_the_main_thread_writes_the_state_of_hosts_that_are_fetched_together(
+    tmp_path: Path, fake: FakeSlurm
+) -> None:
+    hosts = [Host(f"node{number}", "loop", "/", {}, [Task()]) for number in range(4)]
+    fake.fetching = threading.Barrier(len(hosts))
     writers: list[tuple[threading.Thread, str]] = []
-    begun = Run(
-        tmp_path,
-        State("run", Settings([]), [], hosts),
-        lambda line: writers.append((threading.current_thread(), line)),
-    )
-    begun.finish()
+    begun(tmp_path, *hosts, notify=lambda line: writers.append((threading.current_thread(), line))).finish()
     assert {thread for thread, _ in writers} == {threading.main_thread()}
     assert sum("exit code 0" in line for _, line in writers) == 4
     assert all(host.fetched for host in Run.open(tmp_path).state.hosts)
 
 
-def test_check_asks_the_doctor_on_all_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[list[str]] = []
-
-    def answer(host: str, script: Path, words: list[str], **options: object) -> bytes:
-        given.append(words)
-        return b"all is there\n0\n"
-
-    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
-    monkeypatch.setattr(slurm, "on_host", answer)
+def test_check_asks_the_doctor_on_all_kernels(tmp_path: Path, fake: FakeSlurm) -> None:
     host = Host("node1", "ram", "/lab", {}, [Task("host"), Task("linux image.deb")])
-    asked = Run(tmp_path, State("run", Settings([]), ["test_it.py"], [host]))
-    assert asked.doctor(host) == (0, "all is there")
-    assert given[-1][2:] == [
-        "test_it.py",
-        "--fsstack-device=ram",
-        "--fsstack-kernel=host",
-        "--fsstack-kernel=linux image.deb",
-    ]
+    assert begun(tmp_path, host).doctor(host) == (0, "all is there")
+    kernels = ["--fsstack-kernel=host", "--fsstack-kernel=linux image.deb"]
+    assert fake.words[2:] == ["test_it.py", "--fsstack-device=ram", *kernels]
 
 
-def test_steps_are_done_again_if_the_controller_of_slurm_was_restarted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_done_again_if_the_controller_of_slurm_was_restarted(tmp_path: Path, fake: FakeSlurm) -> None:
+    fake.silences = {"jobs": [True, False, True], "on_host": [True, False, True]}
     host = Host("node1", "loop", "/", {}, [Task()])
-    begun = Run(tmp_path, State("run", Settings([], python=Python(environment="/opt")), [], [host]), lambda line: None)
-    silences, submitted = {"jobs": [True, False, True], "on_host": [True, False, True]}, list[str]()
-
-    def answer(command: str) -> None:
-        if silences[command] and silences[command].pop(0):
-            raise slurm.NoAnswerError("Unable to contact slurm controller")
-
-    def jobs(name: str) -> dict[tuple[str, int], tuple[str, str]]:
-        answer("jobs")
-        return {("7", 0): ("COMPLETED", "node1")} if submitted else {}
-
-    def on_host(*words: object, stdout: IO[bytes] | None = None, **options: object) -> bytes:
-        answer("on_host")
-        if stdout:
-            stdout.write(archive_of(("./0/exit", tarfile.REGTYPE, "0\n")).read())
-        return b""
-
-    def submit(name: str, host: str, *options: object) -> str:
-        submitted.append(host)
-        return "7"
-
-    monkeypatch.setattr(run, "_POLL", (0.01, 0.01))
-    monkeypatch.setattr(slurm, "unavailable", lambda names: {})
-    monkeypatch.setattr(slurm, "jobs", jobs)
-    monkeypatch.setattr(slurm, "on_host", on_host)
-    monkeypatch.setattr(slurm, "submit", submit)
-    begun.finish()
-    assert submitted == ["node1"]
-    assert silences == {"jobs": [], "on_host": []}
+    begun(tmp_path, host).finish()
+    assert fake.submitted == ["node1"]
+    assert fake.silences == {"jobs": [], "on_host": []}
     assert host.fetched
     assert not host.problem
