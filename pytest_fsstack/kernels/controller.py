@@ -244,7 +244,7 @@ class Controller:
         if what.stack:
             self._show(chain, self._course(chain).name(Cell(what.stack, *self._kernel_boot_of(node))))
         what.tests = tests
-        self._channels[node].send_task(msgspec.json.encode(what))
+        self._channels[node].send(msgspec.json.encode(what))
 
     def end(self, node: Any) -> None:
         self._channels[node].waits = True
@@ -341,18 +341,13 @@ class _Channel:
         self._inbox.append(message)
         self.waits = True
 
-    def send_task(self, message: bytes) -> None:
-        self.waits = False
-        self._send(message)
-
-    def send_sign(self) -> None:
-        """Show that the session is alive."""
-        self._send(None)
-
-    def _send(self, message: bytes | None) -> None:
+    def send(self, task: bytes | None) -> None:
+        """Send a task, or None as a sign that the session is alive."""
+        if task is not None:
+            self.waits = False
         # If the worker has just gone down, xdist will report that.
         with contextlib.suppress(OSError):
-            self.channel.send(message)
+            self.channel.send(task)
 
     def received(self) -> list[FromWorker]:
         """Return the messages since the last call."""
@@ -367,7 +362,7 @@ def keep_awake(channels: Mapping[Any, _Channel], seconds: float, ended: threadin
     while not ended.wait(seconds):
         for node, channel in list(channels.items()):
             if channel.waits and not node.shutting_down:
-                channel.send_sign()
+                channel.send(None)
 
 
 def _parts(collected: Collected, names: Sequence[str]) -> list[ChainTests]:

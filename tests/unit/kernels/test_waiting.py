@@ -31,7 +31,7 @@ def test_only_workers_that_wait_get_signs() -> None:
     for worker in measures, ends, waits:
         worker.answer(b"collected")
     ends.shutting_down = True
-    channels[measures].send_task(b"turn")
+    channels[measures].send(b"turn")
     ended = threading.Event()
     thread = threading.Thread(target=keep_awake, args=(channels, 0.01, ended))
     thread.start()
