@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -26,18 +25,11 @@ from tests.toolkit import chains_of
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 TEST = """
-import itertools
 import pytest
-
-rounds = itertools.count(1)
 
 @pytest.mark.fsstack("ext4", "luks | ext4")
 @pytest.mark.benchmark(group="write")
-def test_write(fsstack, timed, request):
-    if fsstack.stack.id == "ext4":
-        kernel = request.config.workerinput["fsstack"]["kernel"]
-        # A file for each: what guests append to the same one, they write over one another. The host dates it.
-        open(request.config.rootpath / f"turn {next(rounds)} {kernel}", "x").close()
+def test_write(fsstack, timed):
     # Cold would read every program anew from the host, which takes longest of all in a guest.
     with timed(bytes=1 << 20, cold=False):
         (fsstack.path / "file").write_bytes(bytes(1 << 20))
@@ -67,9 +59,6 @@ def test_write(fsstack, timed, request):
     with timed(cold=False):
         (fsstack.path / "file").write_bytes(bytes(4096))
 """
-
-#: With it, the kernels do not have the same order in all rounds.
-SEED = 3
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +135,7 @@ def comparison(older: Path, newer: Path, tmp_path_factory: pytest.TempPathFactor
         prepare(directory, panics=kernels[1]),
         directory,
         *(f"--fsstack-kernel={text}" for text in texts),
-        *("--fsstack-rounds=3", f"--fsstack-seed={SEED}", "-v", "--fsstack-json=out.json", "--junitxml=out.xml"),
+        *("--fsstack-rounds=3", "-v", "--fsstack-json=out.json", "--junitxml=out.xml"),
     )
     return Comparison(directory, kernels, done.returncode, done.stdout + done.stderr)
 
@@ -167,18 +156,6 @@ def test_two_kernels_and_the_running_one_are_compared_in_one_session(comparison:
         # The table; each stack is compared with itself on the first kernel.
         compared = "baseline" if arm.endswith(f":{older}") else r"[-+]?\d[\d.]* %|x\d"
         assert re.search(rf"^{re.escape(arm)} .*({compared})", said, re.MULTILINE), said
-
-
-def test_guests_take_turns_in_an_order_drawn_from_the_seed(comparison: Comparison) -> None:
-    files = sorted(comparison.directory.glob("turn *"), key=lambda file: file.stat().st_ctime_ns)
-    turns = [file.name.removeprefix("turn ") for file in files]
-    cells = [(stack, kernel) for stack in ("ext4", "luks+ext4") for kernel in comparison.kernels]
-    # The last one is on the running kernel, which may lack dm-crypt.
-    cells = cells if needs.missing(Luks().needs()) == [] else cells[:-1]
-    rng = random.Random(f"{SEED} test_it.py::test_write 0")
-    drawn = [[kernel for stack, kernel in rng.sample(cells, len(cells)) if stack == "ext4"] for _ in range(3)]
-    assert turns == [f"{number} {kernel}" for number, order in enumerate(drawn, 1) for kernel in order]
-    assert len({tuple(order) for order in drawn}) > 1
 
 
 def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_others(comparison: Comparison) -> None:
