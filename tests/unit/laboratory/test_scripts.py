@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,19 +84,47 @@ def test_sbatch_gets_the_script_and_its_words(words: list[str]) -> None:
     assert {"--array=0-2%1", "--nodelist=node1", "--exclusive"} <= set(argv[:place])
 
 
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Install a shell script as a command of Slurm."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def install(name: str, script: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return install
+
+
+def collect() -> bytes:
+    return slurm.on_host("node1", run.SCRIPTS / "collect.sh", [], name="run")
+
+
 def test_a_program_that_waits_for_a_drained_host_ends_with_its_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    install: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The real one cancels its job then. After SIGKILL, the job would hold the host.
-    srun = "#!/bin/sh\ntrap 'echo cancelled >job; exit 1' TERM\nwhile :; do sleep 0.01; done\n"
-    (tmp_path / "srun").write_text(srun.replace("job", f"{tmp_path}/job"))
-    (tmp_path / "srun").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    install("srun", f"trap 'echo cancelled >{tmp_path}/job; exit 1' TERM; while :; do sleep 0.01; done")
     monkeypatch.setattr(slurm, "_CHECK_SECONDS", 0.5)
     monkeypatch.setattr(slurm, "unavailable", lambda hosts: {"node1": "drain: disk replaced"})
     with pytest.raises(slurm.HostError, match="disk replaced"):
-        slurm.on_host("node1", run.SCRIPTS / "collect.sh", [], name="run")
+        collect()
     assert (tmp_path / "job").read_text() == "cancelled\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "silent"),
+    [("Unable to contact slurm controller (connect failure)", True), ("Invalid partition specified", False)],
+)
+def test_a_controller_that_does_not_answer_is_told_from_a_command_that_fails(
+    install: Callable[[str, str], None], text: str, silent: bool
+) -> None:
+    for name in "squeue", "srun":
+        install(name, f"echo '{name}: error: {text}' >&2; exit 1")
+    for ask in (lambda: slurm.jobs("run")), collect:
+        with pytest.raises((slurm.SlurmError, slurm.HostError), match=re.escape(text)) as raised:
+            ask()
+        assert isinstance(raised.value, slurm.NoAnswerError) is silent
 
 
 def test_an_archive_is_sent_even_if_no_session_has_begun(host: Path) -> None:
@@ -103,24 +132,6 @@ def test_an_archive_is_sent_even_if_no_session_has_begun(host: Path) -> None:
     done = subprocess.run(["sh", run.SCRIPTS / "collect.sh", host, "r"], stdout=subprocess.PIPE, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         assert archive.getnames() == ["."]
-
-
-def test_a_controller_that_does_not_answer_is_told_from_a_command_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    errors = {"Unable to contact slurm controller (connect failure)": True, "Invalid partition": False}
-    for text, silent in errors.items():
-        for name in "squeue", "srun":
-            (tmp_path / name).write_text(f"#!/bin/sh\necho '{name}: error: {text}' >&2\nexit 1\n")
-            (tmp_path / name).chmod(0o755)
-        for ask in (
-            lambda: slurm.jobs("run"),
-            lambda: slurm.on_host("node1", run.SCRIPTS / "collect.sh", [], name="run"),
-        ):
-            with pytest.raises((slurm.SlurmError, slurm.HostError), match=re.escape(text)) as raised:
-                ask()
-            assert isinstance(raised.value, slurm.NoAnswerError) is silent
 
 
 @pytest.mark.parametrize(
