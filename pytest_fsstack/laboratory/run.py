@@ -412,7 +412,9 @@ def unpack(archive: IO[bytes], target: Path) -> None:
 def _collect_wheels(python: Python, root: Path, target: Path) -> str:
     """Make or copy the wheels, and return a hash of them. Raises `RunError`."""
     if python.wheels:
-        shutil.copytree(root / python.wheels, target)
+        target.mkdir()
+        for wheel in (root / python.wheels).glob("*.whl"):
+            shutil.copy2(wheel, target)
     else:
         _make_wheels(python.requirements, root, target)
     wheels = sorted(target.glob("*.whl"))
