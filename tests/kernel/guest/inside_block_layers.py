@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import re
 import signal
@@ -29,6 +28,7 @@ from tests.kernel.guest.common import (
     mapper_nodes,
     mappings,
     nothing_stays_behind,  # noqa: F401 - a fixture for all tests
+    read,
     without_udevd,  # noqa: F401 - a fixture
     write,
 )
@@ -134,17 +134,6 @@ def written(device: Path, data: bytes) -> None:
     try:
         os.write(fd, data)
         os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def read(device: Path, length: int, offset: int = 0) -> bytes:
-    """From the device itself: the page cache knows better."""
-    fd = os.open(device, os.O_RDONLY | os.O_DIRECT)
-    try:
-        with mmap.mmap(-1, length) as buffer:
-            os.preadv(fd, [buffer], offset)
-            return buffer[:]
     finally:
         os.close(fd)
 
