@@ -44,10 +44,8 @@ class Kernel:
 
     def arguments(self) -> list[str]:
         """Return the arguments for virtme-run, which finds modules beside the image or in the tree."""
-        words = [argument for word in self.words for argument in ("--kopt", word)]
-        if self.tree is not None:
-            return ["--kdir", str(self.tree), "--mods", "auto", *words]
-        return ["--kimg", str(self.image), "--mods", "auto", *words]
+        place = ["--kimg", str(self.image)] if self.tree is None else ["--kdir", str(self.tree)]
+        return [*place, "--mods", "auto", *(argument for word in self.words for argument in ("--kopt", word))]
 
 
 def resolve(text: str, cache: Path) -> Kernel:
@@ -132,7 +130,8 @@ def _unpacked(package: Path, cache: Path) -> Path:
             packages.unpack(package, root)
             _index(root)
         except (packages.PackageError, commands.CommandError, OSError) as error:
-            raise KernelError(f"cannot unpack {package}: {packages.reason(error)}") from None
+            reason = " ".join(reason_of(error).split())
+            raise KernelError(f"cannot unpack {package}: {reason}") from None
         root.chmod(0o755)
         with contextlib.suppress(OSError):  # another session was faster, and its files are the same
             os.rename(root, home)

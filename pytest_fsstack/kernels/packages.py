@@ -20,7 +20,6 @@ from typing import IO
 
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import opened
-from pytest_fsstack.units import reason_of
 
 #: Commands that print the archive in a package, by suffix: tar for .deb, cpio for .rpm.
 TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
@@ -310,8 +309,3 @@ def _quoted(name: str | os.PathLike[str]) -> str:
     """Return a name of any characters as one line of text."""
     text = os.fspath(name)
     return repr(text if len(text) <= 80 else f"{text[:80]}...")
-
-
-def reason(error: Exception) -> str:
-    """Return the reason of an error in one line."""
-    return " ".join((str(error) if isinstance(error, PackageError) else reason_of(error)).split())

@@ -184,11 +184,6 @@ def virtme_run() -> str:
     return path
 
 
-def is_hidden(path: Path) -> bool:
-    """Whether the guest has its own files at this path."""
-    return any(path.is_relative_to(place) for place in HIDDEN)
-
-
 def required_paths(directory: Path) -> list[Path]:
     """Return the paths that pytest needs in a guest: the working directory, Python, and Python's modules."""
     paths: tuple[str | Path, ...] = (directory, sys.prefix, sys.base_prefix, *sys.path)
@@ -199,8 +194,10 @@ def why_no_guest(directory: Path) -> str | None:
     """Return why a guest cannot work in this directory, or None if it can."""
     if reasons := needs.missing(NEEDS):
         return "; ".join(reasons)
-    path = next(filter(is_hidden, required_paths(directory)), None)
-    return f"a guest does not see {path}, because it has its own {', '.join(HIDDEN)}; move it" if path else None
+    for path in required_paths(directory):
+        if any(path.is_relative_to(place) for place in HIDDEN):
+            return f"a guest does not see {path}, because it has its own {', '.join(HIDDEN)}; move it"
+    return None
 
 
 #: The directory for a private tmpfs of virtme-run. It exists on every machine, and guests mount their own.
