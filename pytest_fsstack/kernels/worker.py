@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,6 +51,10 @@ class Worker:
         #: The names of the chains, which are the same in all workers.
         self._keys: dict[Chain, str] = {}
         self._reports: dict[tuple[str, str], Report] = {}
+        #: The positions of tests in the session, by which pytest-xdist sends reports.
+        self._indices: dict[str, int] = {}
+        plugins = runner.config.pluginmanager.get_plugins()
+        self._xdist: Any = next(plugin for plugin in plugins if hasattr(plugin, "torun"))
         runner.start(self._before)
 
     @pytest.hookimpl(tryfirst=True)
@@ -57,6 +62,7 @@ class Worker:
         """Send the plans of the chains, before pytest-xdist begins."""
         tests: dict[str, list[int]] = {}
         for index, item in enumerate(session.items):
+            self._indices[item.nodeid] = index
             chain = self.runner.chains.get(item)
             if chain is None or not chain.timed:
                 continue
@@ -114,3 +120,13 @@ class Worker:
         report = self._reports[step, stack]
         self.runner.report(item, chain, report.outcome, report.figures)
         return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Send the report of a subtest for its own test, although pytest-xdist has started another one for the turn."""
+        started = self._xdist.item_index
+        self._xdist.item_index = self._indices.get(report.nodeid, started)
+        try:
+            yield
+        finally:
+            self._xdist.item_index = started

@@ -150,3 +150,27 @@ def test_hypothesis_is_refused_around_a_measurement(project: Project) -> None:
     result = project.run("--fsstack-rounds=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: test_it.py::TestChain::test_measured: @given *fsstack_seed*"])
+
+
+SUBTESTS = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_it(fsstack, timed, subtests):
+    with timed(cold=False):
+        pass
+    with subtests.test("a directory"):
+        assert fsstack.path.is_dir()
+    with subtests.test("a name"):
+        assert fsstack.stack.id != "crypt"
+"""
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 brings subtests")
+@pytest.mark.parametrize("words", [[], ["--fsstack-kernel=host", "-p", "xdist"]], ids=["loop", "controller"])
+@pytest.mark.plugins("xdist")
+def test_a_subtest_that_fails_fails_its_own_test_alone(project: Project, words: list[str]) -> None:
+    project.write(SUBTESTS)
+    result = project.run("--fsstack-rounds=1", "-rf", *words)
+    result.assert_outcomes(failed=2, passed=1)
+    assert all("[crypt" in line for line in result.outlines if line.startswith(("FAILED", "SUBFAILED")))
