@@ -753,7 +753,15 @@ def any_given(config: pytest.Config) -> bool:
 
 def only_looks(config: pytest.Config) -> bool:
     """Whether the session only inspects the selected tests: nothing is built, measured or written."""
-    return bool(config.getoption("collectonly") or value(config, "doctor") or value(config, "dry-run"))
+    by_pytest = "collectonly", "setupplan", "showfixtures", "show_fixtures_per_test"
+    looks = any(config.getoption(name, False) for name in by_pytest)
+    return bool(looks or value(config, "doctor") or value(config, "dry-run"))
+
+
+def runs_once_by(config: pytest.Config) -> str:
+    """Return the option with which each stack runs once, and nothing is judged. Empty without one."""
+    flags = {"benchmark_disable": "--benchmark-disable", "setuponly": "--setup-only"}
+    return next((flag for name, flag in flags.items() if config.getoption(name, False)), "")
 
 
 #: The name of the plugin that shortens the output of a session.

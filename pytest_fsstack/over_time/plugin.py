@@ -43,6 +43,9 @@ def start(config: pytest.Config, session: Session) -> None:
             "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or a second --fsstack-kernel: add "
             "one"
         )
+    for name in "save-reference", "history":
+        if (flag := options.runs_once_by(config)) and options.value(config, name):
+            raise pytest.UsageError(f"--fsstack-{name}: nothing is measured with {flag}; remove one of the options")
     if path := options.value(config, "save-reference"):
         config.pluginmanager.register(
             SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"

@@ -92,9 +92,7 @@ class CommandLine:
             from pytest_fsstack.preflight.dry_run import DryRun
 
             config.pluginmanager.register(DryRun(config, _session_of(config)), "fsstack-dry-run")
-        elif options.value(config, "kernel") and not (
-            hasattr(config, "workerinput") or config.getoption("collectonly")
-        ):
+        elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or options.only_looks(config)):
             return _start_kernels(config)
         return None
 

@@ -20,7 +20,6 @@ from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.session.duration import seconds_of_run
-from pytest_fsstack.session.ending import runs_once
 from pytest_fsstack.stack.model import Device
 from pytest_fsstack.units import counted, first_names, format_size
 
@@ -93,8 +92,8 @@ class _Plan:
         settings, looks, stacks = session.settings, session.policy.looks_of(planned), list(planned.stacks)
         if not chain.timed:
             return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
-        if runs_once(config):
-            return cls._fixed(stacks, 1, "1, because of --benchmark-disable")
+        if flag := options.runs_once_by(config):
+            return cls._fixed(stacks, 1, f"1, because of {flag}")
         first, last = looks.rounds[0], looks.max_rounds
         additional = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
         additional += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""

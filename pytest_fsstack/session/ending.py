@@ -43,7 +43,7 @@ class Ending:
     def _measured_nothing(self) -> bool:
         """Whether nothing was compared although a gate was requested. Such a session must not pass."""
         settings = self._settings
-        if runs_once(self._config):
+        if options.runs_once_by(self._config):
             return False
         if settings.strict and self._budgets.count:
             return self._judged_nothing
@@ -61,7 +61,7 @@ class Ending:
     @property
     def _unjudged(self) -> int:
         """Count the budgets that were not judged."""
-        return 0 if runs_once(self._config) else self._budgets.unjudged(self._results)
+        return 0 if options.runs_once_by(self._config) else self._budgets.unjudged(self._results)
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results at the end of the session."""
@@ -203,8 +203,8 @@ def header(session: Session) -> list[str]:
 
     if not can_drop_caches():
         lines.append("fsstack: the kernel's caches cannot be dropped without root: figures are those of warm caches")
-    if runs_once(session.config) and session.timed_chains:
-        lines.append("fsstack: --benchmark-disable: each stack runs once, and no budget is judged")
+    if (flag := options.runs_once_by(session.config)) and session.timed_chains:
+        lines.append(f"fsstack: {flag}: each stack runs once, and no budget is judged")
     if session.timed_chains and session.config.getoption("reruns", None):
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
     gated = session.budgets.count or options.value(session.config, "max-regression") is not None
@@ -214,11 +214,6 @@ def header(session: Session) -> list[str]:
             f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"
         )
     return lines
-
-
-def runs_once(config: pytest.Config) -> bool:
-    """Whether stacks run once without comparison, as with --benchmark-disable."""
-    return bool(config.getoption("benchmark_disable", False))
 
 
 def _report_files(session: Session) -> list[ReportFile]:

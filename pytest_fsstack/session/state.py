@@ -175,13 +175,13 @@ class Session:
         from pytest_fsstack.judging.course import Policy
 
         config, settings = self.config, self.settings
-        once = bool(config.getoption("benchmark_disable", False))
+        once = bool(options.runs_once_by(config))
         return Policy(
             settings.looks,
             settings.seed,
             strict=settings.strict,
             missing_fails=settings.missing_fails,
-            runxfail=config.getoption("runxfail"),
+            runxfail=config.getoption("runxfail", False),
             # A trial run does not need a quiet machine.
             discard=() if once else settings.discard_rounds,
             once=once,

@@ -141,6 +141,30 @@ def test_without_benchmarks_a_strict_gate_runs_each_stack_once_and_judges_nothin
     assert set(Counter(project.log).values()) == {1}
 
 
+def test_setups_are_shown_of_one_round_and_nothing_is_judged(project: Project) -> None:
+    project.write(DEAR)
+    result = project.run("--setup-only", "--fsstack-strict")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["fsstack: --setup-only: *"])
+    assert sum(" SETUP    C fsstack" in line for line in result.outlines) == 3
+
+
+@pytest.mark.parametrize("flag", ["--setup-plan", "--fixtures", "--fixtures-per-test"])
+@pytest.mark.parametrize("kernel", [[], ["--fsstack-kernel=host", "-p", "xdist"]], ids=["loop", "controller"])
+@pytest.mark.plugins("xdist")
+def test_options_of_pytest_that_only_look_measure_nothing(project: Project, flag: str, kernel: list[str]) -> None:
+    project.write(DEAR)
+    result = project.run(flag, "--fsstack-strict", "--fsstack-json=out.json", *kernel)
+    assert result.ret == pytest.ExitCode.OK
+    assert not (project.pytester.path / "out.json").exists()
+    result.stdout.no_re_match_line(r"fsstack: .*(budget|nothing measured)|.*round \d|bringing up nodes")
+
+
+def test_the_plugin_for_skips_and_expected_failures_may_be_missing(project: Project) -> None:
+    project.write("import pytest\n\n@pytest.mark.fsstack('plain')\ndef test_it(fsstack):\n    pass\n")
+    project.run("-p", "no:skipping").assert_outcomes(passed=1)
+
+
 CLASS = """
 import pytest
 
