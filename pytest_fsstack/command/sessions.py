@@ -85,8 +85,8 @@ def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> 
 
     class Early:
         @pytest.hookimpl(tryfirst=True)
-        def pytest_load_initial_conftests(self, early_config: pytest.Config, parser: pytest.Parser) -> None:
-            options.declare(early_config, parser)
+        def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+            options.declare(early_config)
             # Registered last, so it is called first. A kernel in the ini must not be booted.
             early_config.pluginmanager.register(Instead(), "fsstack-command")
 

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_fsstack.hooks import PARSER
+from pytest_fsstack.units import parse_size
+
 # -- what a value may be -----------------------------------------------------------------------------------------------
 #
 # Each function parses a text, and raises `ValueError` with the requirement.
-
-
-def _text(text: str) -> str:
-    return text
 
 
 def _lazy_parser(module: str, function: str) -> Callable[[str], Any]:
@@ -35,18 +34,15 @@ def _lazy_parser(module: str, function: str) -> Callable[[str], Any]:
     return read
 
 
-_size: Callable[[str], int] = _lazy_parser("units", "parse_size")
-
-
 def _memory(text: str) -> int:
-    if (size := _size(text)) < 128 << 20:
+    if (size := parse_size(text)) < 128 << 20:
         raise ValueError(f"must be at least 128M (got {text})")
     return size
 
 
 def _pages(text: str) -> int:
     page = os.sysconf("SC_PAGE_SIZE")
-    if (size := _size(text)) % page:
+    if (size := parse_size(text)) % page:
         raise ValueError(f"must be a multiple of {page // 1024}K, a page (got {text})")
     return size
 
@@ -134,7 +130,8 @@ def _existing(text: str) -> Path:
     return Path(text).absolute()
 
 
-def _target(text: str) -> Path:
+def target(text: str) -> Path:
+    """Parse the name of a file in a directory that exists."""
     path = Path(text).absolute()
     if not os.path.isdir(path.parent):  # Path.is_dir raises for names that are too long
         raise ValueError(f"the directory {path.parent} does not exist")
@@ -154,7 +151,7 @@ class Option(NamedTuple):
     name: str
     help: str
     metavar: str = ""
-    parse: Callable[[str], Any] = _text
+    parse: Callable[[str], Any] = str
     default: str | None = None
     choices: tuple[str, ...] = ()
     #: Whether the option can be repeated. Its value is then a list.
@@ -214,7 +211,7 @@ OPTIONS = (
         "directory can stand there. A stack of N devices takes the first N of a group. Repeated devices are one group "
         "if every stack of a test needs exactly as many. Of loop and ram there are as many as a stack needs.",
     ),
-    Option("size", "size of loop and ram devices", "SIZE", _size, "4G"),
+    Option("size", "size of loop and ram devices", "SIZE", parse_size, "4G"),
     Option("dir", "directory for loop files and mount points (default: pytest's base temp)", "DIR", _directory),
     Option(
         "overwrite",
@@ -439,7 +436,7 @@ OPTIONS = (
         "save-reference",
         "write the results to FILE, for later sessions to compare with, if nothing failed",
         "FILE",
-        _target,
+        target,
         ini=False,
         repeated=False,
         doc="It is written last, after all verdicts. If a test failed, the file does not change.",
@@ -458,13 +455,15 @@ OPTIONS = (
         "log",
         "append each round to FILE when it ends, so that a killed session or machine loses at most one round",
         "FILE",
-        _target,
+        target,
         ini=False,
         repeated=False,
         doc="FILE is replaced when the first round ends. It is written to the disk after each round. `fsstack report`, "
         "`compare` and `pool` read it like a file of `--fsstack-json` ([results.md](results.md#the-log)).",
     ),
-    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, repeated=False),
+    Option(
+        "json", "write all samples, verdicts and the environment to FILE", "FILE", target, ini=False, repeated=False
+    ),
     Option(
         "report",
         "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE, tables=FILE, pictures as SVG (heatmap=FILE, "
@@ -576,14 +575,13 @@ def named(name: str) -> Option:
     return _BY_NAME[name]
 
 
-def declare(config: pytest.Config, parser: pytest.Parser) -> None:
-    """Declare every option and its ini twin, and register `CommandLine`. A second call does nothing."""
-    if not config.pluginmanager.hasplugin(CommandLine.PLUGIN):
+def declare(config: pytest.Config) -> None:
+    """Declare every option and its ini twin, and register `BuiltIn`. A second call does nothing."""
+    if not config.pluginmanager.hasplugin("fsstack-built-in"):
         from pytest_fsstack.options.built_in import BuiltIn
 
-        _add_options(parser)
+        _add_options(config.stash[PARSER])
         config.pluginmanager.register(BuiltIn(), "fsstack-built-in")
-        config.pluginmanager.register(CommandLine(parser), CommandLine.PLUGIN)
 
 
 def _add_options(parser: pytest.Parser) -> None:
@@ -616,38 +614,25 @@ _PYTEST_OPTIONS = {
 }
 
 
-class CommandLine:
-    """A parser of command lines that knows the options of all plugins."""
+def read(parser: pytest.Parser, words: Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+    """Return the value that these words alone give each option, without ini and ``PYTEST_ADDOPTS``."""
+    return vars(parser.parse_known_args(list(words)))
 
-    PLUGIN = "fsstack-command-line"
 
-    def __init__(self, parser: pytest.Parser) -> None:
-        self._parser = parser
+def rerun_command(parser: pytest.Parser, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
+    """Return the command that runs one test alone, with the same order of stacks and the relevant options.
 
-    @classmethod
-    def of(cls, config: pytest.Config) -> CommandLine:
-        reader = config.pluginmanager.get_plugin(cls.PLUGIN)
-        assert isinstance(reader, CommandLine)
-        return reader
+    `test` is a node id, or an option that selects the test. `words` are those of the session.
+    """
+    import shlex
 
-    def read(self, words: Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
-        """Return the value that these words alone give each option, without ini and ``PYTEST_ADDOPTS``."""
-        return vars(self._parser.parse_known_args(list(words)))
-
-    def rerun_command(self, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
-        """Return the command that runs one test alone, with the same order of stacks and the relevant options.
-
-        `test` is a node id, or an option that selects the test. `words` are those of the session.
-        """
-        import shlex
-
-        values, defaults = self.read(words), self.read([])
-        flags = _PYTEST_OPTIONS | {option.flags: option.ini_name for option in OPTIONS if option.repeated}
-        command = ["pytest", test]
-        for flag, name in flags.items():
-            if values[name] != defaults[name]:
-                command += _as_words(flag, values[name])
-        return shlex.join([*command, f"{named('seed').flags}={seed}"])
+    values, defaults = read(parser, words), read(parser, [])
+    flags = _PYTEST_OPTIONS | {option.flags: option.ini_name for option in OPTIONS if option.repeated}
+    command = ["pytest", test]
+    for flag, name in flags.items():
+        if values[name] != defaults[name]:
+            command += _as_words(flag, values[name])
+    return shlex.join([*command, f"--fsstack-seed={seed}"])
 
 
 def _as_words(flag: str, value: Any) -> list[str]:
@@ -709,12 +694,12 @@ def given_for(config: pytest.Config, name: str) -> OptionSource | None:
 
 
 @contextlib.contextmanager
-def blaming(where: str | None) -> Iterator[None]:
+def blaming(where: str) -> Iterator[None]:
     """Turn a `ValueError` into a `pytest.UsageError` that begins with the origin of the wrong value."""
     try:
         yield
     except ValueError as error:
-        raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
+        raise pytest.UsageError(f"{where}: {error}") from None
 
 
 def blaming_option(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
@@ -729,7 +714,7 @@ def value(config: pytest.Config, name: str) -> Any:
     if option.flag:
         return source is not None
     if source is None:
-        source = OptionSource("", () if option.default is None else (option.default,))
+        source = OptionSource(option.flags, () if option.default is None else (option.default,))
     with blaming(source.where):
         values = [option.read(text) for text in source.texts]
     if option.many:

@@ -78,13 +78,6 @@ class Settings:
 OVERWRITABLE = pytest.StashKey["dict[str, Disk | Refused]"]()
 
 
-def look_up(word: str) -> Disk | Refused:
-    """Return the block device that a command-line argument means now, or why it is refused."""
-    from pytest_fsstack import devices
-
-    return devices.look_up(word)
-
-
 def read_settings(
     config: pytest.Config, known: MutableMapping[str, type[Layer]], report_names: frozenset[str]
 ) -> Settings:
@@ -127,7 +120,7 @@ def read_settings(
         timeout=values["timeout"],
         scale=values["scale"] or DEFAULT,
         scale_given=values["scale"] is not None,
-        reports=_reports(values, report_names),
+        reports=_reports(config, values, report_names),
         log=values["log"],
         wait=values["wait"] or 0.0,
         labels=tuple(values["label"]),
@@ -136,7 +129,7 @@ def read_settings(
 
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
-    from pytest_fsstack.devices import disks_of, parse_device, pinned_to, with_unique_ids
+    from pytest_fsstack.devices import disks_of, look_up, parse_device, pinned_to, with_unique_ids
     from pytest_fsstack.guard import Disk
     from pytest_fsstack.machine.blockdev import guest_disks
 
@@ -257,17 +250,12 @@ def _seed(config: pytest.Config, commanded: int | None) -> int:
     return int.from_bytes(os.urandom(4), "big") if seed is None else int(seed)
 
 
-def _reports(values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, Path], ...]:
-    texts = [*values["report"], *([f"json={values['json']}"] if values["json"] else [])]
+def _reports(config: pytest.Config, values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, Path], ...]:
     reports = []
-    for text in texts:
-        name, _, file = text.partition("=")
-        if name not in names or not file:
-            raise pytest.UsageError(
-                f"--fsstack-report: {text!r} is not NAME=FILE; names are: {', '.join(sorted(names))}"
-            )
-        path = Path(file).absolute()
-        if not path.parent.is_dir():
-            raise pytest.UsageError(f"--fsstack-report: the directory {path.parent} does not exist")
-        reports.append((name, path))
-    return tuple(reports)
+    with options.blaming_option(config, "report"):
+        for text in values["report"]:
+            name, _, file = text.partition("=")
+            if name not in names or not file:
+                raise ValueError(f"{text!r} is not NAME=FILE; names are: {', '.join(sorted(names))}")
+            reports.append((name, options.target(file)))
+    return (*reports, *([("json", values["json"])] if values["json"] else []))

@@ -6,17 +6,17 @@ If a session could not judge, because of a wrong option, a broken conftest or an
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.plugin.running import KEY
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.verdict import Outcome
-    from pytest_fsstack.session.state import Session
 
 #: Exit codes for git-bisect(1). From 128 on, it stops, which is right after a signal.
 GOOD, BAD, SKIP, ENDS = 0, 1, 125, 128
@@ -51,10 +51,7 @@ def in_words(code: int) -> str:
 
 
 class Bisecting:
-    """A pytest plugin that sets the exit code for bisecting. `session` finds the plugin's state."""
-
-    def __init__(self, session: Callable[[pytest.Config], Session | None]) -> None:
-        self._session = session
+    """A pytest plugin that sets the exit code for bisecting."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
@@ -66,7 +63,7 @@ class Bisecting:
         except pytest.UsageError as error:
             _tell(error)
             status = pytest.ExitCode.USAGE_ERROR
-        session = self._session(config)
+        session = config.stash.get(KEY, None)
         results = session.results if session else Results()
         unjudged = session.budgets.unjudged(results) if session else 0
         code = exit_code(results, unjudged, int(status or 0), _changes(config))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.hooks import PARSER
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def declare(config: pytest.Config) -> None:
     """Declare the options, and register the plugins that they need."""
-    options.declare(config, config.stash[PARSER])
+    options.declare(config)
     config.pluginmanager.register(CommandLine(), "fsstack-started-by-options")
 
 
@@ -26,7 +25,8 @@ class CommandLine:
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, Any, Any]:
         if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
-            from pytest_fsstack.options.settings import OVERWRITABLE, look_up
+            from pytest_fsstack.devices import look_up
+            from pytest_fsstack.options.settings import OVERWRITABLE
 
             # Resolve the devices before any conftest runs: --fsstack-overwrite permits these very devices, not a later
             # meaning of their names.
@@ -34,10 +34,8 @@ class CommandLine:
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
         from pytest_fsstack.plugin.bisecting import Bisecting, skipping_broken_conftests
-        from pytest_fsstack.plugin.running import KEY
 
-        bisecting = Bisecting(lambda config: config.stash.get(KEY, None))
-        early_config.pluginmanager.register(bisecting, "fsstack-bisecting")
+        early_config.pluginmanager.register(Bisecting(), "fsstack-bisecting")
         with skipping_broken_conftests():
             return (yield)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.hooks import PARSER
 from pytest_fsstack.options import labels
 from pytest_fsstack.session.ending import Ending, header
 from pytest_fsstack.session.outcomes import Outcomes
@@ -24,7 +23,7 @@ KEY: pytest.StashKey[Session] = pytest.StashKey()
 def session_of(config: pytest.Config) -> Session:
     """Return the plugin's state, creating it on first use."""
     if KEY not in config.stash:
-        options.declare(config, config.stash[PARSER])
+        options.declare(config)
         session = Session.of(config)
         running = Running(session)
         config.stash[KEY] = session

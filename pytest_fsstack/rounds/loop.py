@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.hooks import PARSER
 from pytest_fsstack.judging.course import Cell, Course, KernelBoot, Policy
 from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
@@ -99,6 +100,6 @@ class Loop:
             config, typed = self.config, self.config.invocation_params
             test = as_option(item) if config.getoption("fsstack_scenario") else None
             nodeid = os.path.relpath(item.path, typed.dir) + item.nodeid[item.nodeid.index("::") :]
-            return options.CommandLine.of(config).rerun_command(test or nodeid, typed.args, self.policy.seed)
+            return options.rerun_command(config.stash[PARSER], test or nodeid, typed.args, self.policy.seed)
 
         return rerun_command

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.hooks import PARSER
-from pytest_fsstack.options import OPTIONS, CommandLine, Option, declare
+from pytest_fsstack.options import OPTIONS, Option, declare, read, rerun_command
 from tests.plugin.conftest import Project
 
 DEAR = """
@@ -24,9 +24,9 @@ def test_it(fsstack, timed, cost):
 
 
 @pytest.fixture(scope="session")
-def reader(pytestconfig: pytest.Config) -> CommandLine:
-    declare(pytestconfig, pytestconfig.stash[PARSER])
-    return CommandLine.of(pytestconfig)
+def parser(pytestconfig: pytest.Config) -> pytest.Parser:
+    declare(pytestconfig)
+    return pytestconfig.stash[PARSER]
 
 
 def words_of(option: Option) -> st.SearchStrategy[list[str]]:
@@ -50,10 +50,12 @@ WORDS = st.lists(st.one_of(OTHERS, OF_PYTEST, *map(words_of, OPTIONS)), max_size
 
 
 @given(words=WORDS, seed=st.integers(0, 2**32 - 1))
-def test_it_repeats_the_marked_options_and_none_of_the_others(reader: CommandLine, words: list[str], seed: int) -> None:
-    before = reader.read(words)
-    program, *printed = shlex.split(reader.rerun_command("t.py::test_x[xfs]", words, seed))
-    after, nothing = reader.read(printed), reader.read([])
+def test_it_repeats_the_marked_options_and_none_of_the_others(
+    parser: pytest.Parser, words: list[str], seed: int
+) -> None:
+    before = read(parser, words)
+    program, *printed = shlex.split(rerun_command(parser, "t.py::test_x[xfs]", words, seed))
+    after, nothing = read(parser, printed), read(parser, [])
     assert program == "pytest"
     assert after["file_or_dir"] == ["t.py::test_x[xfs]"]
     for name in ("plugins", "override_ini", "inifilename", *(option.ini_name for option in OPTIONS if option.repeated)):

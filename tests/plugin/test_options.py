@@ -181,7 +181,7 @@ def test_a_mark_of_a_class_is_refused_on_one_of_its_steps(project: Project, mark
             ["--fsstack-report=pdf=x"],
             "*'pdf=x' *NAME=FILE; *: bencher, csv, forest, github-benchmark, heatmap, *",
         ),
-        (["--fsstack-json=/no/such/dir/x"], "* /no/such/dir *"),
+        (["--fsstack-json=/no/such/dir/x"], "--fsstack-json: * /no/such/dir *"),
         (["--fsstack-dir=/no/such/dir"], "*--fsstack-dir: * /no/such/dir *"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
         (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' *"),

@@ -28,7 +28,9 @@ def pytest_fsstack_reports():
 """
 
 
-@pytest.mark.parametrize("target", ["json={}", "csv={}/missing/out.csv", "html={}/" + "x" * 300])
+@pytest.mark.parametrize(
+    "target", ["json={}", "csv={}/missing/out.csv", "html={}/" + "x" * 300, "html={}/" + "x" * 300 + "/out"]
+)
 def test_a_target_that_cannot_be_written_is_refused_before_the_first_round(project: Project, target: str) -> None:
     project.write(TEST)
     directory = project.pytester.mkdir("reports")
