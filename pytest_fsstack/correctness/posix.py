@@ -53,7 +53,7 @@ _WITH_UMASK = ("sh", "-c", 'umask 022; exec "$@"', "sh")
 
 
 class SuiteError(AssertionError):
-    """A run of pjdfstest that did not finish, or whose output cannot be parsed."""
+    """A run of a test suite that did not finish, or whose output cannot be parsed."""
 
 
 @dataclass(frozen=True)

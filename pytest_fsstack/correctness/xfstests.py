@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from pytest_fsstack.correctness.posix import ALL_PASS, OVER, Cases, letting_go
+from pytest_fsstack.correctness.posix import ALL_PASS, OVER, Cases, SuiteError, letting_go
 from pytest_fsstack.machine import commands, directories
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, Tool, require
 from pytest_fsstack.workloads.base import workload
@@ -90,10 +90,6 @@ export FSTYP=fuse RESULT_BASE={top}/results
 """
 #: Namespaces in which the mounts and all processes of the tests end with the command.
 _APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
-
-
-class SuiteError(AssertionError):
-    """A run of xfstests that did not finish, or whose output cannot be parsed."""
 
 
 @workload(Root("mounting"), *(Tool(name, "util-linux") for name in ("unshare", "mountpoint")), Tool("bc", "bc"))

@@ -171,11 +171,6 @@ def _set_times(top: Path, times: Mapping[str, tuple[int, int]]) -> None:
             os.utime(top / name, ns=times[name], follow_symlinks=False)
 
 
-def names(image: Image) -> list[str]:
-    """Return the names of all files, links and directories of an image."""
-    return sorted(image.times)
-
-
 def runs(units: Iterable[Unit]) -> list[list[Unit]]:
     """Group units into runs of adjacent ones, in order."""
     groups: list[list[Unit]] = []

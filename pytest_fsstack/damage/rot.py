@@ -336,7 +336,7 @@ def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -
     Units that changed between `before` and `now` are contents, except the first unit of a file. That may begin with a
     header, which is metadata up to the first change. All other files and all names are metadata too.
     """
-    inside = {name for name in medium.names(now) if not stores or name.startswith(f"{stores}/")}
+    inside = {name for name in now.times if not stores or name.startswith(f"{stores}/")}
     changed = {unit for unit in now.since(before) if unit.file in inside}
     whole = sorted(unit for unit in changed if unit.offset)
     files = {unit.file for unit in whole}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from pytest_fsstack.report import ReportError, findings
 from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.judging.results import Results, TestOutcome
     from pytest_fsstack.session.state import Session
 
 #: Files in the directory of GitLab's project, as named by `artifacts: reports:` of the job.
@@ -75,40 +76,36 @@ def _github(reporting: Reporting, say: WriteLine) -> None:
         for line in findings.github(reporting.failed):
             say(line)
     if file := reporting.environ.get("GITHUB_STEP_SUMMARY"):
-        path = Path(file).absolute()
+        with _showing_errors("GITHUB_STEP_SUMMARY", say):
+            _append_summary(reporting.session.results, Path(file).absolute())
 
-        def append() -> None:
-            with HeldDirectory.open(path.parent) as directory:
-                descriptor = directory.open_file(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            with open(descriptor, "a", encoding="utf-8", errors="backslashreplace") as summary:
-                status = os.fstat(descriptor)
-                if status.st_nlink != 1:
-                    raise OSError(errno.EMLINK, "the file has several names")
-                summary.write(
-                    findings.github_summary(reporting.session.results, findings.GITHUB_SUMMARY - status.st_size)
-                )
 
-        _report_errors(append, "GITHUB_STEP_SUMMARY", say)
+def _append_summary(results: Results, path: Path) -> None:
+    with HeldDirectory.open(path.parent) as directory:
+        descriptor = directory.open_file(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    with open(descriptor, "a", encoding="utf-8", errors="backslashreplace") as summary:
+        status = os.fstat(descriptor)
+        if status.st_nlink != 1:
+            raise OSError(errno.EMLINK, "the file has several names")
+        summary.write(findings.github_summary(results, findings.GITHUB_SUMMARY - status.st_size))
 
 
 def _gitlab(reporting: Reporting, say: WriteLine) -> None:
     from pytest_fsstack.report import openmetrics
 
+    results = reporting.session.results
     directory = Path(reporting.environ.get("CI_PROJECT_DIR") or reporting.config.rootpath)
-    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(reporting.failed)}
-    if reporting.session.results.chains:
-        texts[GITLAB_METRICS] = lambda: openmetrics.report(reporting.session.results)
-    for name, text in texts.items():
-
-        def write(path: Path = directory / name, text: Callable[[], str] = text) -> None:
-            ReportFile("gitlab", path).write(text())
-
-        _report_errors(write, name, say)
+    with _showing_errors(GITLAB_CODE_QUALITY, say):
+        ReportFile("gitlab", directory / GITLAB_CODE_QUALITY).write(findings.gitlab(reporting.failed))
+    if results.chains:
+        with _showing_errors(GITLAB_METRICS, say):
+            ReportFile("gitlab", directory / GITLAB_METRICS).write(openmetrics.report(results))
 
 
-def _report_errors(write: Callable[[], None], name: str, say: WriteLine) -> None:
+@contextlib.contextmanager
+def _showing_errors(name: str, say: WriteLine) -> Iterator[None]:
     try:
-        write()
+        yield
     except OSError as error:
         say(f"fsstack: {name}: not written: {error.strerror or error}")
     except ReportError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.correctness import xfstests
+from pytest_fsstack.correctness.posix import SuiteError
 
 REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 <testsuites><testsuite name="xfstests" tests="3">
@@ -27,7 +28,7 @@ def test_each_test_of_a_report_passed_failed_or_was_not_run() -> None:
     assert cases.failed == {"generic/002": "output mismatch"}
     assert cases.skipped == {"generic/003": "needs a device"}
     none_ran = REPORT.replace("generic/001", "generic/002").split("<testcase")
-    with pytest.raises(xfstests.SuiteError, match=r"^xfstests: .*\b1 tests .*generic/003.*needs a device"):
+    with pytest.raises(SuiteError, match=r"^xfstests: .*\b1 tests .*generic/003.*needs a device"):
         xfstests.cases_of(f"{none_ran[0]}<testcase{none_ran[3]}")
 
 
