@@ -28,8 +28,10 @@ class _Target(NamedTuple):
 
     @property
     def of_kernel(self) -> bool:
-        """Whether it is a stream name or link of the kernel, below /dev or /proc."""
-        return self.path.is_relative_to("/dev") or self.path.is_relative_to("/proc")
+        """Whether it is a stream name or link of the kernel, below /dev or /proc. Files in /dev/shm are none."""
+        tops = "/dev", "/proc"
+        device = os.fstat(self.directory.fileno()).st_dev
+        return any(map(self.path.is_relative_to, tops)) and device in [os.stat(top).st_dev for top in tops]
 
     def is_stream(self) -> bool:
         """Whether it is a pipe or a terminal, like /dev/stdout. Raises `OSError` if it must not be replaced."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_report_replaces_the_older_one_with_its_mode(tmp_path: Path) -> None:
     ReportFile("json", path).write("new\n")
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new\n", 0o640)
     assert left(tmp_path) == {"out.json"}
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_a_report_in_memory_is_replaced_too() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        path = Path(directory, "out.json")
+        for text in "old\n", "new\n":
+            ReportFile("json", path).write(text)
+        assert path.read_text() == "new\n"
 
 
 def test_a_new_report_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
