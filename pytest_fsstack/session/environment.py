@@ -34,10 +34,12 @@ _VERSION_OPTIONS = {
 }
 #: Algorithms of disk encryption and filesystem checksums.
 _CRYPTO = re.compile(r"aes|serpent|twofish|camellia|sm4|adiantum|chacha|blake2b-256|sha256|crc32c|xxhash64")
-#: Kernel parameters that may identify the machine or give access to it.
+#: Names of kernel parameters that may identify the machine or give access to it, and parts of values that do: addresses
+#: in a network, and users.
 _PRIVATE = re.compile(
-    r"\b([\w.-]*(?:host|pass|secret|token|key|cred|auth|uuid)[\w.-]*|ip|nfsroot)=(\"[^\"]*\"|\S+)", re.I
+    r".*(host|pass|secret|token|key|cred|auth|uuid|username|machine_id|initiator).*|ip|nfsroot|bootif", re.I
 )
+_ADDRESS = re.compile(r"uuid=|://|@|\d+\.\d+\.\d+\.\d+|([0-9a-f]{2}[:-]){5}", re.I)
 #: Tools that are not asked for a version. dmsetup creates /dev/mapper/control even then. The others print misleading
 #: numbers.
 _WITHOUT_VERSION = ("dmsetup", "mkfs.vfat", "zfs-fuse")
@@ -106,7 +108,12 @@ def _read(path: str | Path) -> str | None:
 
 def _command_line() -> str | None:
     text = _read("/proc/cmdline")
-    return text and _PRIVATE.sub(r"\1=...", text)
+    return text and re.sub(r'([\w.-]+)=("[^"]*"|\S+)', _without_private, text)
+
+
+def _without_private(parameter: re.Match[str]) -> str:
+    name, value = parameter.groups()
+    return f"{name}=..." if _PRIVATE.fullmatch(name) or _ADDRESS.search(value) else parameter[0]
 
 
 def _taint() -> int | None:

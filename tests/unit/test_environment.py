@@ -66,9 +66,17 @@ def test_it_is_json_without_the_name_of_the_machine(tmp_path: Path) -> None:
 
 def test_values_of_the_command_line_that_tell_too_much_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     line = 'root=/dev/vda1 systemd.hostname=my-laptop rd.luks.key="a b" mitigations=off ip=10.0.0.1::::box:eth0 quiet'
+    line += (
+        " systemd.machine_id=1f3a netroot=iscsi:me:password@box::::iqn.x resume=UUID=1-2 ks=http://box/a isolcpus=1,2"
+    )
+    line += " netconsole=@10.0.0.1/eth0,@/ ifname=eth0:52:54:00:12:34:56 loglevel=3"
     monkeypatch.setattr(environment, "_read", lambda path: line if path == "/proc/cmdline" else None)
     shown = environment.record()["kernel"]["command_line"]
-    assert shown == "root=/dev/vda1 systemd.hostname=... rd.luks.key=... mitigations=off ip=... quiet"
+    assert [word for word in shown.split() if not word.endswith("=...")] == [
+        *("root=/dev/vda1", "mitigations=off", "quiet", "isolcpus=1,2", "loglevel=3")
+    ]
+    assert shown.count("=...") == 9
+    assert "systemd.hostname=... rd.luks.key=..." in shown
 
 
 def test_where_nothing_can_be_read_it_is_only_shorter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
