@@ -34,10 +34,15 @@ def _lazy_parser(module: str, function: str) -> Callable[[str], Any]:
     return read
 
 
-def _memory(text: str) -> int:
-    if (size := parse_size(text)) < 128 << 20:
-        raise ValueError(f"must be at least 128M (got {text})")
-    return size
+def _at_least(least: str) -> Callable[[str], int]:
+    """Return a parser of sizes that refuses smaller ones."""
+
+    def parse(text: str) -> int:
+        if (size := parse_size(text)) < parse_size(least):
+            raise ValueError(f"must be at least {least} (got {text})")
+        return size
+
+    return parse
 
 
 def _pages(text: str) -> int:
@@ -211,7 +216,7 @@ OPTIONS = (
         "directory can stand there. A stack of N devices takes the first N of a group. Repeated devices are one group "
         "if every stack of a test needs exactly as many. Of loop and ram there are as many as a stack needs.",
     ),
-    Option("size", "size of loop and ram devices", "SIZE", parse_size, "4G"),
+    Option("size", "size of loop and ram devices", "SIZE", _at_least("64K"), "4G"),
     Option("dir", "directory for loop files and mount points (default: pytest's base temp)", "DIR", _directory),
     Option(
         "overwrite",
@@ -525,7 +530,7 @@ OPTIONS = (
         _lazy_parser("options.budgets", "percentage"),
         repeated=False,
     ),
-    Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),
+    Option("vm-memory", "memory of a VM", "SIZE", _at_least("128M"), "2G"),
     Option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", "N", _count),
     Option(
         "vm-accel",

@@ -45,10 +45,6 @@ class CommandLine:
 
             config.pluginmanager.register(FioFiles(config), "fsstack-fio")
         if options.any_given(config):
-            if scenarios := options.value(config, "scenario"):
-                from pytest_fsstack.options.scenarios import Scenarios
-
-                config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
             if options.given_for(config, "command"):
                 from pytest_fsstack.session.commands import Commands
 
@@ -57,6 +53,11 @@ class CommandLine:
                 for name in "setup", "check", "shell":
                     if source := options.on_command_line(config, name):
                         raise pytest.UsageError(f"{source.where} does nothing without --fsstack-command: add one")
+            # Behind the commands, which replace the arguments that pytest would collect by itself.
+            if scenarios := options.value(config, "scenario"):
+                from pytest_fsstack.options.scenarios import Scenarios
+
+                config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
             # Report mistakes on the command line before tests are collected.
             session = _session_of(config)
             if any(

@@ -70,6 +70,12 @@ def test_tests_of_the_user_run_beside_commands(project: Project, words: list[str
     assert "test_own" in beside.stdout.str()
 
 
+def test_a_scenario_runs_beside_commands(project: Project, words: list[str]) -> None:
+    result = project.run(*words, "--collect-only", "-q", "--fsstack-scenario=hardlink_backup")
+    assert len(ids(result)) == 4
+    assert any(line.startswith("test_hardlink_backup.py::") for line in result.outlines)
+
+
 def test_a_failure_shows_stderr_and_a_command_that_runs_it_again(project: Project, words: list[str]) -> None:
     result = project.run(*words, "--fsstack-check=list=ls no-such-file", "--fsstack-rounds=1")
     result.assert_outcomes(passed=2, failed=2)

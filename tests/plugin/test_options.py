@@ -167,6 +167,7 @@ def test_a_mark_of_a_class_is_refused_on_one_of_its_steps(project: Project, mark
         (["--fsstack-stacks=plain", "--fsstack-stacks=plain"], "*'plain': *'other = plain'*"),
         (["--fsstack-baseline=luks"], "*baseline 'luks' *: plain, crypt*"),
         (["--fsstack-size=big"], "*--fsstack-size: 'big' *512M*"),
+        (["--fsstack-size=0"], "*--fsstack-size: *64K* 0)"),
         (["--fsstack-size=8388608T"], "*--fsstack-size: '8388608T' * less than *"),
         (["--fsstack-device=/no/such/disk"], "*--fsstack-device: /no/such/disk *`lsblk`*"),
         (["--fsstack-device=/tmp"], "*--fsstack-device: /tmp * dir:/tmp*"),
