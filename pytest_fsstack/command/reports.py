@@ -33,7 +33,9 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def _report(words: list[str], config: pytest.Config) -> int:
-    writers = {name: writer for reports in config.hook.pytest_fsstack_reports() for name, writer in reports.items()}
+    from pytest_fsstack.options.built_in import brought
+
+    writers = brought(config, "reports")
     parser = Parser("report", add_help=False, allow_abbrev=False)
     parser.add_argument("runs", metavar="RUN.json", nargs="+")
     parser.add_argument("--weights", metavar="STEP=N,...")
@@ -41,8 +43,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
     arguments = vars(parser.parse_args(words))
     results = _read_all(arguments["runs"])
-    layouts = {name: layout for tables in config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
-    results.table_layouts = _Layouts(layouts)
+    results.table_layouts = _Layouts(brought(config, "tables"))
     if not results.chains and not results.tests:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
     if arguments["weights"] is not None:

@@ -204,12 +204,10 @@ def _parts(config: pytest.Config, session: Session, devices: Iterable[Part]) -> 
 
 
 def _workloads(config: pytest.Config) -> list[Part]:
+    from pytest_fsstack.options.built_in import brought
     from pytest_fsstack.workloads import needs_of
 
-    functions = {
-        name: function for workloads in config.hook.pytest_fsstack_workloads() for name, function in workloads.items()
-    }
-    return [Part("workload", name, needs_of(function)) for name, function in functions.items()]
+    return [Part("workload", name, needs_of(function)) for name, function in brought(config, "workloads").items()]
 
 
 def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_fsstack import devices
-from pytest_fsstack.layers import known
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.options.built_in import brought_layers
 from pytest_fsstack.stack import tuning
 from pytest_fsstack.units import reason_of
 
@@ -36,7 +36,7 @@ def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
 
 def _known_kinds(config: pytest.Config) -> Callable[[], Mapping[str, Kind]]:
     """Return a function that loads all layers and returns their kinds of leftovers."""
-    return functools.cache(lambda: kinds(known(config.hook.pytest_fsstack_layers()).values()))
+    return functools.cache(lambda: kinds(brought_layers(config).values()))
 
 
 def cleanup(config: pytest.Config) -> int:

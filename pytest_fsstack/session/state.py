@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.options.built_in import brought, brought_layers, checked_layers
 from pytest_fsstack.options.settings import Settings, read_settings
 from pytest_fsstack.rounds import marks
 from pytest_fsstack.rounds.budgets import Budgets
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.rounds.runner import Runner
     from pytest_fsstack.session.round_log import RoundLog
     from pytest_fsstack.stack.build import Built
-    from pytest_fsstack.stack.model import Device, Layer
+    from pytest_fsstack.stack.model import Device
 
     #: A function that creates the plugin that runs chains.
     Starts = Callable[[Runner, Policy, Budgets, Progress], object]
@@ -67,15 +68,10 @@ class Session:
     @classmethod
     def of(cls, config: pytest.Config) -> Session:
         """Read the options. Raises `pytest.UsageError`."""
-        from pytest_fsstack.layers import known
         from pytest_fsstack.machine import commands
 
-        reports = {
-            name: report
-            for plugin_reports in config.hook.pytest_fsstack_reports()
-            for name, report in plugin_reports.items()
-        }
-        settings = read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports))
+        reports = brought(config, "reports")
+        settings = read_settings(config, brought_layers(config), frozenset(reports))
         # The guard runs commands before the first test does.
         commands.limit = settings.timeout
         return cls(config, settings, reports)
@@ -88,9 +84,9 @@ class Session:
 
         return RoundLog(ReportFile("log", self.settings.log))
 
-    def add_layers(self, layers: Iterable[type[Layer]]) -> None:
-        """Add layers of conftests that were loaded during collection."""
-        self.settings.known.update({layer.name: layer for layer in layers})
+    def add_layers(self, layers: object) -> None:
+        """Add layers of conftests that were loaded during collection. Raises `pytest.UsageError`."""
+        self.settings.known.update({layer.name: layer for layer in checked_layers(layers)})
 
     @cached_property
     def results(self) -> Results:
@@ -103,7 +99,7 @@ class Session:
     @cached_property
     def table_layouts(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that make tables, by the names for the mark `fsstack_table`."""
-        return {name: layout for tables in self.config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
+        return brought(self.config, "tables")
 
     @property
     def only_looks(self) -> bool:
@@ -344,8 +340,7 @@ class Session:
             for step in chain.steps
         }
         # Import workloads only if a test uses one.
-        brought = self.config.hook.pytest_fsstack_workloads() if any(used.values()) else []
-        documented = {name: function for workloads in brought for name, function in workloads.items()}
+        documented = brought(self.config, "workloads") if any(used.values()) else {}
         tests = {
             (chain.id, step_of(item, parameter)): item.function
             for item, chain in self.chains.items()

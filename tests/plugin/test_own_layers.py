@@ -40,6 +40,26 @@ def test_a_conftest_beside_the_tests_brings_layers_for_them(pytester: pytest.Pyt
     result.stdout.fnmatch_lines(["beside/test_it.py::test_it?ext4+mirror?"])
 
 
+@pytest.mark.parametrize(
+    ("hook", "content", "option"),
+    [
+        ("layers", "['mirror']", "--fsstack-rounds=1"),
+        ("layers", "3", "--fsstack-rounds=1"),
+        ("reports", "['html']", "--fsstack-rounds=1"),
+        ("tables", "None, 3", "--fsstack-rounds=1"),
+        ("workloads", "['tar']", "--fsstack-doctor=all"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(
+    pytester: pytest.Pytester, hook: str, content: str, option: str
+) -> None:
+    pytester.makeconftest(f"def pytest_fsstack_{hook}():\n    return {content}\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack, timed):\n    pass\n")
+    result = pytester.runpytest_subprocess(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: pytest_fsstack_{hook} *"])
+
+
 def test_every_helper_that_the_page_names_is_public() -> None:
     import pytest_fsstack
     from pytest_fsstack.stack.model import Secret
