@@ -35,6 +35,7 @@ from tests.toolkit import NotedStack, NotedTimed
 PATIENT = Patience(RealMachine(), [])
 
 Changed = Callable[[Path], object]
+Replacing = Callable[[Callable[..., None]], None]
 #: All themes but those that sync a disk.
 QUICK = [theme.name for theme in THEMES if theme.name not in ("figures", "syncs", "everything")]
 
@@ -63,11 +64,30 @@ class _Names(dict[str, Callable[..., Call]]):
 
 
 def searched(
-    compared: Callable[[], Comparison], *themes: str, remount: Callable[[], object] = lambda: None, seconds: float = 0
+    compared: Callable[[], Comparison],
+    *themes: str,
+    remount: Callable[[], object] = lambda: None,
+    patient: Patience = PATIENT,
+    seconds: float = 0,
 ) -> Search:
-    search = Search(compared, remount, PATIENT, users=os.geteuid() == 0)
+    search = Search(compared, remount, patient, users=os.geteuid() == 0)
     search.run([theme for theme in THEMES if theme.name in themes], 1, seconds)
     return search
+
+
+@pytest.fixture
+def flock(monkeypatch: pytest.MonkeyPatch) -> Replacing:
+    """Replace flock on the stack. The model's does nothing."""
+    monkeypatch.setattr(Model, "flock", lambda *_: None)
+    return partial(monkeypatch.setattr, Side, "flock")
+
+
+@pytest.fixture
+def aborted(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once the FUSE connections were aborted."""
+    event = threading.Event()
+    monkeypatch.setattr(mounts, "abort_fuse", lambda *_: event.set() or True)  # type: ignore[func-returns-value]
+    return event
 
 
 def test_the_model_agrees_with_a_filesystem_that_is_right_and_rare_conditions_are_met(tmp_path: Path) -> None:
@@ -158,12 +178,18 @@ def replace_by_directory(root: Path) -> None:
     (root / "s").mkdir()
 
 
+def replace_by_copy(root: Path) -> None:
+    (root / "b").unlink()
+    (root / "b").write_bytes((root / "a").read_bytes())
+
+
 SPOILED: dict[str, tuple[Changed, str]] = {
     "a name": (lambda root: (root / "a").rename(root / "z"), "names 1 .*'a REG'.* 1 .*'z REG'"),
     "another name": (lambda root: (root / "z").touch(), "names 1 [^']*'z REG'[^']*$"),
     "a mode": (lambda root: (root / "a").chmod(0o600), "'a': mode 600 .*644$"),
     "an attribute": (lambda root: os.setxattr(root / "a", "user.x", b"2"), r"'a': user\.x 1 .*0x"),
-    "a link": (lambda root: os.link(root / "a", root / "b"), "names 1 [^']*'b REG'[^']*$"),
+    "a link": (lambda root: os.link(root / "a", root / "c"), "names 1 [^']*'c REG'[^']*$"),
+    "two files": (replace_by_copy, r"'a': links 1 .*2$"),
     "a size": (lambda root: os.truncate(root / "a", 9), "'a': size 9 .*10$"),
     "a byte": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), "'a': content 1 .* 9 .*0x21"),
     "a target": (retarget, "'s': target b .*a$"),
@@ -176,22 +202,9 @@ def test_each_difference_is_described(tmp_path: Path, name: str) -> None:
     spoil, words = SPOILED[name]
     comparison = comparing(tmp_path, spoil)()
     texts = ["open(0, 'a', 'RDWR CREAT', 0o644)", "pwrite(0, 0, 10, 1)", "setxattr('a', 'user.x', 1, 1, '')"]
-    for call in calls(*texts, "symlink('a', 's')"):
+    for call in calls(*texts, "symlink('a', 's')", "link('a', 'b')"):
         comparison.make(call)
     with pytest.raises(DifferentError, match=words):
-        comparison.make(REMOUNT)
-    comparison.dispose()
-
-
-def test_two_names_of_one_file_are_not_two_files(tmp_path: Path) -> None:
-    def part(root: Path) -> None:
-        (root / "b").unlink()
-        (root / "b").write_bytes((root / "a").read_bytes())
-
-    comparison = comparing(tmp_path, part)()
-    for call in calls("open(0, 'a', 'RDWR CREAT', 0o644)", "link('a', 'b')"):
-        comparison.make(call)
-    with pytest.raises(DifferentError, match=r"'a': links 1 .*2$"):
         comparison.make(REMOUNT)
     comparison.dispose()
 
@@ -316,57 +329,42 @@ def without_space(tmp_path: Path, name: str, does: Callable[[Path], object]) -> 
     return comparison
 
 
-POSSIBLE: dict[str, Changed] = {
+CHANGED: dict[str, Callable[[Path], object]] = {
     "nothing": lambda root: None,
     "a part": lambda root: (root / "a").write_bytes(data(10, 1) + data(3, 7)),
-    "zeros": lambda root: (root / "a").write_bytes(data(10, 1) + bytes(4)),
-}
-
-
-@pytest.mark.parametrize("name", POSSIBLE)
-def test_a_write_without_space_may_have_written_a_part(tmp_path: Path, name: str) -> None:
-    comparison = without_space(tmp_path, "pwrite", POSSIBLE[name])
-    comparison.make(Call("pwrite", (0, 10, 4, 7)))
-    comparison.make(Call("close", (0,)))
-    assert comparison.met["pwrite", "no space"] == 1
-    comparison.dispose()
-
-
-CUT: dict[str, Changed] = {
-    "nothing": lambda root: None,
+    "zeros behind it": lambda root: (root / "a").write_bytes(data(10, 1) + bytes(4)),
     "zeros": lambda root: (root / "a").write_bytes(data(4, 1) + bytes(6)),
+    "more zeros": lambda root: (root / "a").write_bytes(data(3, 1) + bytes(7)),
     "all": lambda root: os.truncate(root / "a", 4),
+    "other bytes": lambda root: (root / "a").write_bytes(data(9, 1) + b"!"),
+    "less": lambda root: (root / "a").write_bytes(data(9, 1)),
+    "more": lambda root: (root / "a").write_bytes(data(10, 1) + data(5, 7)),
+    "a name": lambda root: os.rename(root / "a", root / "d"),
 }
+WRITE, CUT, MAKE = calls("pwrite(0, 10, 4, 7)", "ftruncate(0, 4)", "mkdir('d', 0o755)")
 
 
-@pytest.mark.parametrize("name", CUT)
-def test_a_file_that_was_not_cut_without_space_may_have_zeros_there(tmp_path: Path, name: str) -> None:
-    comparison = without_space(tmp_path, "ftruncate", CUT[name])
-    comparison.make(Call("ftruncate", (0, 4)))
-    comparison.make(Call("close", (0,)))
-    comparison.dispose()
-
-
-def test_a_file_that_was_not_cut_without_space_must_keep_the_rest(tmp_path: Path) -> None:
-    comparison = without_space(tmp_path, "ftruncate", lambda root: (root / "a").write_bytes(data(3, 1) + bytes(7)))
-    with pytest.raises(DifferentError, match=" 3 "):
-        comparison.make(Call("ftruncate", (0, 4)))
-    comparison.dispose()
-
-
-IMPOSSIBLE: dict[str, tuple[Changed, str]] = {
-    "other bytes": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), "1 .* 9 .*0x21"),
-    "less": (lambda root: (root / "a").write_bytes(data(9, 1)), "9 bytes .*10"),
-    "more": (lambda root: (root / "a").write_bytes(data(10, 1) + data(5, 7)), "15 bytes .*10"),
-}
-
-
-@pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_and_nothing_else(tmp_path: Path, name: str) -> None:
-    does, words = IMPOSSIBLE[name]
-    comparison = without_space(tmp_path, "pwrite", does)
-    with pytest.raises(DifferentError, match=rf"^pwrite\(0, 10, 4, 7\): \D*\b{words}"):
-        comparison.make(Call("pwrite", (0, 10, 4, 7)))
+@pytest.mark.parametrize(
+    ("call", "change", "words"),
+    [
+        *((WRITE, change, "") for change in ("nothing", "a part", "zeros behind it")),
+        *((CUT, change, "") for change in ("nothing", "zeros", "all")),
+        (CUT, "more zeros", " 3 "),
+        (WRITE, "other bytes", r"^pwrite\(0, 10, 4, 7\): \D*\b1 .* 9 .*0x21"),
+        (WRITE, "less", r"^pwrite\(0, 10, 4, 7\): \D*\b9 bytes .*10"),
+        (WRITE, "more", r"^pwrite\(0, 10, 4, 7\): \D*\b15 bytes .*10"),
+        (MAKE, "a name", r"names 1 .*'a REG'.* 1 .*'d REG'"),
+    ],
+    ids=str,
+)
+def test_a_call_without_space_may_have_changed_its_own_part_and_nothing_else(
+    tmp_path: Path, call: Call, change: str, words: str
+) -> None:
+    comparison = without_space(tmp_path, call.name, CHANGED[change])
+    with pytest.raises(DifferentError, match=words) if words else contextlib.nullcontext():
+        comparison.make(call)
+        comparison.make(Call("close", (0,)))
+    assert comparison.met[call.name, "no space"] == 1
     comparison.dispose()
 
 
@@ -385,13 +383,6 @@ def test_a_write_of_a_part_is_right_without_space_and_wrong_with(tmp_path: Path)
             with pytest.raises(DifferentError, match=r"^pwrite\(0, 0, 4, 7\): 2 .*4$"):
                 compared.make(Call("pwrite", (0, 0, 4, 7)))
         compared.dispose()
-
-
-def test_a_name_that_was_refused_for_space_must_not_be_there(tmp_path: Path) -> None:
-    comparison = without_space(tmp_path, "mkdir", lambda root: os.rename(root / "a", root / "d"))
-    with pytest.raises(DifferentError, match=r"names 1 .*'a REG'.* 1 .*'d REG'"):
-        comparison.make(Call("mkdir", ("d", 0o755)))
-    comparison.dispose()
 
 
 # -- other processes ---------------------------------------------------------------------------------------------------
@@ -548,21 +539,14 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(("idle", "ends"), [(0.05, True), (30.0, False)])
 def test_a_call_whose_servers_are_asleep_is_ended_early(
-    idle: float, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    idle: float, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aborted: threading.Event
 ) -> None:
-    ended = threading.Event()
-
-    def abort(*_: object) -> bool:
-        ended.set()
-        return True
-
-    monkeypatch.setattr(mounts, "abort_fuse", abort)
     monkeypatch.setenv(orphans.VARIABLE, "a mark")
     comparison = comparing(tmp_path)()
     comparison.make(Call("open", (0, "a", "RDWR CREAT", 0o644)))
 
     def hang(*_: object) -> None:
-        raise OSError(errno.ECONNABORTED if ended.wait(1.0) else errno.EIO, "")
+        raise OSError(errno.ECONNABORTED if aborted.wait(1.0) else errno.EIO, "")
 
     monkeypatch.setattr(comparison._stack, "fsync", hang)
     with subprocess.Popen(["sleep", "60"]) as server:
@@ -571,7 +555,7 @@ def test_a_call_whose_servers_are_asleep_is_ended_early(
                 Patience(RealMachine(), [tmp_path], idle=idle).make(comparison, Call("fsync", (0,)))
         finally:
             server.kill()
-    assert ended.is_set() == ends
+    assert aborted.is_set() == ends
     comparison.dispose()
 
 
@@ -586,7 +570,12 @@ def test_a_call_whose_servers_are_asleep_is_ended_early(
     ],
 )
 def test_a_server_that_wakes_up_now_and_then_does_not_work(
-    share: Callable[[int], float], on_disk: bool, looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    share: Callable[[int], float],
+    on_disk: bool,
+    looks: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    aborted: threading.Event,
 ) -> None:
     look, idle, cpu = count(), 0.05, 0.0
 
@@ -596,7 +585,6 @@ def test_a_server_that_wakes_up_now_and_then_does_not_work(
         return orphans.Work(cpu, on_disk)
 
     monkeypatch.setattr(orphans, "work", work)
-    monkeypatch.setattr(mounts, "abort_fuse", lambda *_: True)
     patient = Patience(RealMachine(), [tmp_path], 0.5, idle)
     patient._watch(threading.Event())
     assert next(look) == pytest.approx(looks, abs=1)
@@ -605,40 +593,31 @@ def test_a_server_that_wakes_up_now_and_then_does_not_work(
 
 @pytest.mark.parametrize(("slow", "again"), [(1.0, True), (0.0, None)])
 def test_only_quick_calls_are_repeated(
-    slow: float, again: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slow: float,
+    again: bool | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flock: Replacing,
 ) -> None:
     monkeypatch.setattr(exploring, "_SLOW", slow)
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "")
-
-    monkeypatch.setattr(Side, "flock", fail)
-    monkeypatch.setattr(Model, "flock", lambda *_: None)
+    flock(refusing(errno.EIO))
     (found,) = searched(comparing(tmp_path), "locks").differences
     assert found.again is again
     assert str(found) != str(replace(found, again=not again))
 
 
 def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flock: Replacing, aborted: threading.Event
 ) -> None:
-    ended = threading.Event()
     times = count()
 
-    def abort(*_: object) -> bool:
-        ended.set()
-        return True
-
     def fail_then_hang(*_: object) -> None:
-        assert not next(times) or ended.wait(10)
+        assert not next(times) or aborted.wait(10)
         raise OSError(errno.EIO, "")
 
-    monkeypatch.setattr(mounts, "abort_fuse", abort)
-    monkeypatch.setattr(Side, "flock", fail_then_hang)
-    monkeypatch.setattr(Model, "flock", lambda *_: None)
-    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), [tmp_path], 0.05))
-    search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
-    assert ended.is_set()
+    flock(fail_then_hang)
+    search = searched(comparing(tmp_path), "locks", patient=Patience(RealMachine(), [tmp_path], 0.05))
+    assert aborted.is_set()
     assert len(search.differences) == 1
 
 
@@ -658,9 +637,7 @@ def test_a_daemon_that_ends_in_calls_at_once_leaves_its_difference(
         raise DifferentError("the daemon has ended")
 
     monkeypatch.setattr(Comparison, "_make_at_once", end)
-    search = Search(compared, lambda: None, Patience(RealMachine(), [tmp_path]))
-    search.run([theme for theme in THEMES if theme.at_once], 1, 0)
-    (found,) = search.differences
+    (found,) = searched(compared, *(theme.name for theme in THEMES if theme.at_once)).differences
     assert str(found).startswith("the daemon has ended")
 
 
@@ -692,9 +669,7 @@ def test_a_stack_that_cannot_be_remounted_ends_the_search(tmp_path: Path) -> Non
     assert found.calls == [REMOUNT]
 
 
-def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(tmp_path: Path, flock: Replacing) -> None:
     patient = Patience(RealMachine(), [tmp_path])
 
     def hang(*_: object) -> None:
@@ -704,20 +679,14 @@ def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(
     def broken() -> None:
         raise BuildError("umount: busy")
 
-    monkeypatch.setattr(Side, "flock", hang)
-    monkeypatch.setattr(Model, "flock", lambda *_: None)
-    search = Search(comparing(tmp_path), broken, patient)
-    search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
-    (found,) = search.differences
+    flock(hang)
+    (found,) = searched(comparing(tmp_path), "locks", remount=broken, patient=patient).differences
     assert found.theme
     assert found.theme.name == "locks"
 
 
-def test_a_theme_ends_with_its_first_difference_and_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Side, "flock", refusing(errno.EIO))
-    monkeypatch.setattr(Model, "flock", lambda *_: None)
+def test_a_theme_ends_with_its_first_difference_and_others_go_on(tmp_path: Path, flock: Replacing) -> None:
+    flock(refusing(errno.EIO))
     search = searched(comparing(tmp_path), "locks", "copies", seconds=0.5)
     assert [difference.theme.name for difference in search.differences if difference.theme] == ["locks"]
     assert search.met["copy_file_range", "made"] > 10
