@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults
-from tests.toolkit import chains_of
+from tests.real.test_scenarios import smoke
 
 pytestmark = pytest.mark.root
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, float]]]:
     """By step and stack, what was counted."""
-    found = tmp_path_factory.mktemp("rot") / "found.json"
-    alone = (
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--fsstack-scale=smoke",
-        "--fsstack-rounds=1",
-        "--fsstack-size=320M",
-        "--fsstack-seed=1",
-    )
     chosen = "[ext4] or [btrfs-raid1] or [gocryptfs]"
-    words = [sys.executable, "-m", "pytest", *alone, f"--fsstack-json={found}", "-k", chosen, "-v"]
-    done = subprocess.run([*words, "scenarios/test_bit_rot.py"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    (chain,) = chains_of(found)
+    words = "--fsstack-size=320M", "--fsstack-seed=1", "-k", chosen
+    ((chain,), _) = smoke("test_bit_rot", tmp_path_factory.mktemp("rot"), *words)
     return {step: {stack: figures(chain, step, stack) for stack in chain.stacks} for step in chain.steps}
 
 

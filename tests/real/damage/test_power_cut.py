@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,10 @@ from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
-from tests.toolkit import chains_of
+from tests.real.test_scenarios import smoke
 
 pytestmark = pytest.mark.root
 
-ROOT = Path(__file__).parents[3]
 SIZE = 32 << 20
 
 
@@ -101,19 +98,7 @@ def test_what_is_zeroed_is_an_entry_of_its_own(context: BuildContext) -> None:
 
 def session(directory: Path, names: str) -> tuple[list[ChainResults], str]:
     """Run part of the scenario, and return its chains and its output."""
-    found = directory / "found.json"
-    options = (
-        "--fsstack-scale=smoke",
-        "--fsstack-rounds=1",
-        "--fsstack-size=384M",
-        "--fsstack-seed=1",
-        f"--fsstack-json={found}",
-    )
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
-    scenario = str(ROOT / "scenarios/test_power_cut.py")
-    done = subprocess.run([*words, "-k", names, scenario], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    return chains_of(found), done.stdout
+    return smoke("test_power_cut", directory, "--fsstack-size=384M", "--fsstack-seed=1", "-k", names)
 
 
 def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
