@@ -59,10 +59,3 @@ def test_the_json_of_a_session_says_what_run_it_is_and_keeps_to_the_schema(
         "cold": False,
         "workloads": [{"name": "idle", "options": {"times": 5}}],
     }
-
-
-def test_a_label_that_is_none_is_one_line(project: Project) -> None:
-    project.write(TEST)
-    result = project.run("--fsstack-label=team")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fsstack-label: *KEY=VALUE*'team')"])

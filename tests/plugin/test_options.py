@@ -23,14 +23,25 @@ def test_it(fsstack):
 """
 
 
-def collected(result: pytest.RunResult) -> list[str]:
-    return [line.partition("::")[2] for line in result.stdout.lines if line.startswith("test_it.py::")]
-
-
-def test_stacks_on_the_command_line_replace_a_tests_own(project: Project) -> None:
-    project.write(ONE)
-    result = project.run("--collect-only", "-q", "--fsstack-stacks=x = crypt", "--fsstack-stacks=crypt | plain")
-    assert collected(result) == ["test_it[x]", "test_it[crypt+plain]"]
+@pytest.mark.parametrize(
+    ("test", "ini", "words", "ids"),
+    [
+        (ONE, "", ["--fsstack-stacks=x = crypt", "--fsstack-stacks=crypt | plain"], ["x", "crypt+plain"]),
+        (UNMARKED, "plain\n    fast = plain(cost=1)", [], ["plain", "fast"]),
+        # The ini does not replace a marker.
+        (ONE, "crypt | crypt", [], ["plain", "crypt"]),
+        (ONE, "", ["--fsstack-stacks=plain | crypt", "--fsstack-stacks=plain", "-k", "plain+crypt"], ["plain+crypt"]),
+    ],
+)
+def test_the_stacks_are_those_of_the_command_line_the_marker_or_the_ini(
+    project: Project, test: str, ini: str, words: list[str], ids: list[str]
+) -> None:
+    project.write(test)
+    project.pytester.makeini(f"[pytest]\nfsstack_stacks =\n    {ini}\n")
+    result = project.run("--collect-only", "-q", *words)
+    assert [line for line in result.outlines if line.startswith("test_it.py::")] == [
+        f"test_it.py::test_it[{stack}]" for stack in ids
+    ]
 
 
 ON = """
@@ -75,31 +86,11 @@ def test_what_a_marker_keeps_must_be_names_of_its_stacks(project: Project, keep:
     result.stderr.fnmatch_lines(["ERROR: test_it.py::test_it: *keep=*"])
 
 
-def test_a_test_without_a_marker_takes_the_inis_stacks(project: Project) -> None:
-    project.write(UNMARKED)
-    project.pytester.makeini("[pytest]\nfsstack_stacks =\n    plain\n    fast = plain(cost=1)\n")
-    assert collected(project.run("--collect-only", "-q")) == ["test_it[plain]", "test_it[fast]"]
-
-
-def test_the_inis_stacks_do_not_replace_a_marker(project: Project) -> None:
-    project.write(ONE)
-    project.pytester.makeini("[pytest]\nfsstack_stacks = crypt | crypt\n")
-    assert collected(project.run("--collect-only", "-q")) == ["test_it[plain]", "test_it[crypt]"]
-
-
 def test_the_same_stack_may_stand_twice_under_two_names(project: Project) -> None:
     project.write(ONE)
     result = project.run("--fsstack-stacks=a = plain", "--fsstack-stacks=b = plain", "--fsstack-rounds=1", "-v")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*test_it?a?*", "*test_it?b?*"])
-
-
-def test_stacks_are_selected_by_name(project: Project) -> None:
-    project.write(ONE)
-    result = project.run(
-        "--collect-only", "-q", "--fsstack-stacks=plain | crypt", "--fsstack-stacks=plain", "-k", "plain+crypt"
-    )
-    assert collected(result) == ["test_it[plain+crypt]"]
 
 
 def test_each_device_is_one_more_parameter(project: Project) -> None:
@@ -183,6 +174,7 @@ def test_a_mark_of_a_class_is_refused_on_one_of_its_steps(project: Project, mark
             "*'pdf=x' *NAME=FILE; *: bencher, csv, forest, github-benchmark, heatmap, *",
         ),
         (["--fsstack-json=/no/such/dir/x"], "--fsstack-json: * /no/such/dir *"),
+        (["--fsstack-label=team"], "--fsstack-label: *KEY=VALUE*'team')"),
         (["--fsstack-dir=/no/such/dir"], "*--fsstack-dir: * /no/such/dir *"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
         (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' *"),
@@ -298,14 +290,6 @@ def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: * smoke, small*"])
-
-
-def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.write(ONE)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "--fsstack-overwrite=/dev/loop7 --fsstack-device=/dev/loop7")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *--fsstack-overwrite=/dev/loop7 *addopts*PYTEST_ADDOPTS*"])
 
 
 def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -> None:
