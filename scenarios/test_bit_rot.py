@@ -132,7 +132,7 @@ class TestBitRot:
     ) -> None:
         tally = flipped("contents", rotting, timed, fsstack_seed, sizes.flips)
         if fsstack.stack.id in UNCHECKED:
-            assert tally.wrong == tally.flips, f"flips do not reach the contents: {tally.told()}"
+            assert tally.wrong == tally.flips, f"flips do not reach the contents: {tally.stories}"
         verdict.conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
 
     @pytest.mark.benchmark(group="metadata")

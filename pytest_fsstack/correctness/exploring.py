@@ -347,9 +347,9 @@ class Search:
                 break
             calls = [*draw(theme, f"{seed}/{number}", name_max=self.name_max)]
             make = self.patient.make
-            difference = replay(self.compared, theme, calls, make=make, met=self.met)
+            difference = replay(self.compared, theme, calls, make, met=self.met)
             try:
-                again = difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS, make=make))
+                again = difference and (self.patient.over or replay(self.compared, theme, calls, make, _ATTEMPTS))
             except _GONE:
                 # The difference has ended the daemon.
                 again = difference
@@ -367,24 +367,22 @@ def steps_of(calls: Iterable[Call]) -> Iterator[tuple[Call, ...]]:
             yield from zip(group)
 
 
-def _make(comparison: Comparison, *calls: Call) -> None:
-    comparison.make(*calls)
+#: A function that makes calls on a comparison.
+Make = Callable[..., None]
 
 
-def shrink(
-    compared: Callable[[], Comparison], difference: Difference, until: float, make: Callable[..., None] = _make
-) -> None:
+def shrink(compared: Callable[[], Comparison], difference: Difference, until: float, make: Make) -> None:
     """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
     attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
     difference.again = None
     with contextlib.suppress(*_GONE):
-        difference.again = replay(compared, difference.theme, difference.calls, attempts, make=make) is not None
+        difference.again = replay(compared, difference.theme, difference.calls, make, attempts) is not None
         size = len(difference.calls) if difference.again else 0
         while size:
             at = 0
             while at < len(difference.calls) and time.monotonic() < until:
                 fewer = difference.calls[:at] + difference.calls[at + size :]
-                if other := replay(compared, difference.theme, fewer, attempts, make=make):
+                if other := replay(compared, difference.theme, fewer, make, attempts):
                     vars(difference).update(vars(other))
                 else:
                     at += size
@@ -395,9 +393,9 @@ def replay(
     compared: Callable[[], Comparison],
     theme: Theme | None,
     calls: Sequence[Call],
+    make: Make,
     attempts: int = 1,
     *,
-    make: Callable[..., None] = _make,
     met: Counter[tuple[str, str]] | None = None,
 ) -> Difference | None:
     """Make calls on up to `attempts` new comparisons. Return the first difference."""

@@ -92,10 +92,6 @@ class Tally:
     def wrong(self) -> int:
         return self.outcomes[Outcome.WRONG]
 
-    def told(self) -> str:
-        """Return one line for each flip."""
-        return "\n".join(self.stories)
-
     def broken(self, stack: Stack) -> str:
         """Return the broken promise of the stack, with the first flip that breaks it. Empty if all are kept.
 

@@ -72,14 +72,18 @@ def rules(*positional: object, **keywords: object) -> list[Rule]:
     budgets = {pattern: replace(_budget(metric, kind, value), sanity=sanity) for pattern, value in values.items()}
     parsed = [Rule(pattern, budget) for pattern, budget in budgets.items()]
     expected = keywords.get("xfail", {})
-    if not isinstance(expected, Mapping):
+    if not isinstance(expected, Mapping) or not all(map(_is_text, [*expected, *expected.values()])):
         raise BudgetError(f"xfail must give reasons by stack, such as {{'xfs': 'BUG-1'}} (got {expected!r})")
-    for pattern, reason in expected.items():
-        if not isinstance(pattern, str) or not isinstance(reason, str) or not reason:
-            raise BudgetError(f"xfail must give reasons by stack, such as {{'xfs': 'BUG-1'}} (got {expected!r})")
-        within = [rule for rule in parsed if not rule.within]
-        parsed += [Rule(pattern, replace(rule.budget, xfail=reason), rule.pattern) for rule in within]
-    return parsed
+    exceptions = [
+        Rule(pattern, replace(rule.budget, xfail=reason), rule.pattern)
+        for pattern, reason in expected.items()
+        for rule in parsed
+    ]
+    return parsed + exceptions
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def doubts(*positional: object, **keywords: object) -> list[str]:

@@ -24,7 +24,7 @@ def session_of(config: pytest.Config) -> Session:
     """Return the plugin's state, creating it on first use."""
     if KEY not in config.stash:
         options.declare(config)
-        session = Session.of(config)
+        session = Session(config)
         running = Running(session)
         config.stash[KEY] = session
         config.pluginmanager.register(running, "fsstack-running")

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.options.built_in import brought, brought_layers, checked_layers
-from pytest_fsstack.options.settings import Settings, read_settings
+from pytest_fsstack.options.settings import read_settings
 from pytest_fsstack.rounds import marks
 from pytest_fsstack.rounds.budgets import Budgets
 from pytest_fsstack.rounds.marks import Mistakes
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 class Session:
     """The state of a session that uses stacks. Created on demand."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        reports: dict[str, Callable[[Results], str]],
-    ) -> None:
-        self.config, self.settings, self.reports = config, settings, reports
+    def __init__(self, config: pytest.Config) -> None:
+        """Read the options. Raises `pytest.UsageError`."""
+        from pytest_fsstack.machine import commands
+
+        self.config = config
+        self.reports: dict[str, Callable[[Results], str]] = brought(config, "reports")
+        self.settings = settings = read_settings(config, brought_layers(config), frozenset(self.reports))
+        # The guard runs commands before the first test does.
+        commands.limit = settings.timeout
         self.mistakes = Mistakes()
         self.parameters = Parameters(config, settings)
         self.budgets = Budgets(config, settings)
@@ -64,17 +66,6 @@ class Session:
         self._has_built = False
         self._started = _now()
         self.log = self._new_log()
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> Session:
-        """Read the options. Raises `pytest.UsageError`."""
-        from pytest_fsstack.machine import commands
-
-        reports = brought(config, "reports")
-        settings = read_settings(config, brought_layers(config), frozenset(reports))
-        # The guard runs commands before the first test does.
-        commands.limit = settings.timeout
-        return cls(config, settings, reports)
 
     def _new_log(self) -> RoundLog | None:
         if self.settings.log is None:

@@ -413,14 +413,14 @@ def test_no_theme_reads_and_truncates_at_once_which_fuse_does_not_order(theme: T
 
 
 def test_what_two_processes_see_at_once_must_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert replay(comparing(tmp_path), None, AT_ONCE, 5) is None
+    assert replay(comparing(tmp_path), None, AT_ONCE, Comparison.make, 5) is None
     answers = Other.answers
 
     def half_done(other: Other) -> list[tuple[object, int, int]]:
         return [(0o100000 if found == 0o100600 else found, begin, end) for found, begin, end in answers(other)]
 
     monkeypatch.setattr(Other, "answers", half_done)
-    found = replay(comparing(tmp_path), None, AT_ONCE, 50)
+    found = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make, 50)
     assert found
     assert re.search(r"chmod\('a', 384\) .*\b1: done, status\('a', 'mode'\) .*\b2: ", str(found.error))
     assert len(getattr(found.error, "possible", ())) == 3
@@ -434,7 +434,7 @@ def test_what_two_processes_leave_must_have_an_order(tmp_path: Path, monkeypatch
         return answers(other)
 
     monkeypatch.setattr(Other, "answers", changing)
-    found = replay(comparing(tmp_path), None, AT_ONCE)
+    found = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make)
     assert found
     assert re.search("'a': size 1 .*0$", str(found.error))
     assert found.calls == [*AT_ONCE]
@@ -484,7 +484,7 @@ def test_no_call_is_left_that_the_difference_does_not_take(others: list[int], ne
 
     way = [Call("write", (number,)) for number in [*others, *sorted(needed)]]
     found = Difference(None, DifferentError("different"), way, [])
-    shrink(Fake, found, float("inf"))  # type: ignore[arg-type]
+    shrink(Fake, found, float("inf"), Fake.make)  # type: ignore[arg-type]
     assert sorted(call.arguments[0] for call in found.calls) == sorted(needed)
     assert found.again
 
@@ -492,7 +492,7 @@ def test_no_call_is_left_that_the_difference_does_not_take(others: list[int], ne
 def test_a_difference_that_does_not_come_again_keeps_its_calls(tmp_path: Path) -> None:
     way = calls("mkdir('a', 0o755)", "rmdir('a')")
     found = Difference(None, DifferentError("once"), list(way), [])
-    shrink(comparing(tmp_path), found, float("inf"))
+    shrink(comparing(tmp_path), found, float("inf"), Comparison.make)
     assert found.calls == way
     assert not found.again
     assert str(found) != str(replace(found, again=True))
@@ -501,7 +501,7 @@ def test_a_difference_that_does_not_come_again_keeps_its_calls(tmp_path: Path) -
 
 def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
     found = Difference(None, DifferentError("gone"), calls("umask(0)"), [])
-    shrink(comparing(tmp_path / "gone"), found, float("inf"))
+    shrink(comparing(tmp_path / "gone"), found, float("inf"), Comparison.make)
     assert (found.again, found.calls) == (None, calls("umask(0)"))
 
 

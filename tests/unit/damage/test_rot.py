@@ -228,7 +228,7 @@ def test_flips_are_those_of_the_seed(tmp_path: Path) -> None:
         with standing(tmp_path / str(number), "keeping") as stack:
             rotting = Rotting(stack, SHAPE)
             rotting.begin(seed)
-            told.append(rotting.flips("contents", 4).told())
+            told.append(rotting.flips("contents", 4).stories)
     assert told[0] == told[1] != told[2]
 
 
