@@ -40,17 +40,8 @@ def run(scenario: str, bug: str, *, scale: str = "small", seed: int | None = Non
     layer = f"mutant(bug={bug!r})" if bug else "mutant"
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
         results = Path(directory, "results.json")
-        words = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.real.mutants.layer",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-        ]
+        words = [sys.executable, "-m", "pytest"]
+        words += ["-p", "tests.real.mutants.layer", "-p", "no:cacheprovider", "-p", "no:xdist"]
         words += [f"--fsstack-scenario={scenario}", f"--fsstack-scale={scale}", "--fsstack-rounds=1"]
         words += [f"--fsstack-stacks=mutant = ext4 | {layer}", f"--fsstack-json={results}"]
         words += [f"--fsstack-seed={seed}"] * (seed is not None)

@@ -178,20 +178,24 @@ def standing(directory: Path, spec: str) -> Iterator[Built]:
         yield built
 
 
+@contextlib.contextmanager
+def begun(directory: Path, spec: str, seed: int = 3) -> Iterator[Rotting]:
+    with standing(directory, spec) as stack:
+        rotting = Rotting(stack, SHAPE)
+        rotting.begin(seed)
+        yield rotting
+
+
 @pytest.mark.parametrize("spec", ["showing", "keeping | showing"])
 def test_a_layer_that_declares_no_files_of_its_own_leaves_them_to_what_is_below(tmp_path: Path, spec: str) -> None:
-    with standing(tmp_path, spec) as stack:
-        rotting = Rotting(stack, SHAPE)
-        rotting.begin(3)
+    with begun(tmp_path, spec) as rotting:
         tally = rotting.flips("contents", 4)
         assert (tally.flips, tally.wrong) == (4, 4)
 
 
 @pytest.mark.parametrize("kind", ["contents", "metadata"])
 def test_what_nobody_notices_is_wrong_or_missing(tmp_path: Path, kind: rot.Kind) -> None:
-    with standing(tmp_path, "keeping") as stack:
-        rotting = Rotting(stack, SHAPE)
-        rotting.begin(3)
+    with begun(tmp_path, "keeping") as rotting:
         tally = rotting.flips(kind, 8)
         names = 0 if kind == "contents" else 2
         assert (tally.flips, tally.wrong, tally.outcomes[Outcome.MISSING]) == (8, 8 - names, names)
@@ -204,9 +208,7 @@ def test_what_nobody_notices_is_wrong_or_missing(tmp_path: Path, kind: rot.Kind)
 
 
 def test_what_a_layer_refuses_is_reported_and_its_checker_is_heard(tmp_path: Path) -> None:
-    with standing(tmp_path, "noticing") as stack:
-        rotting = Rotting(stack, SHAPE)
-        rotting.begin(3)
+    with begun(tmp_path, "noticing") as rotting:
         tally = rotting.flips("contents", 3)
         assert tally.outcomes == {Outcome.REPORTED: 3}
         assert tally.checked == 3
@@ -214,9 +216,7 @@ def test_what_a_layer_refuses_is_reported_and_its_checker_is_heard(tmp_path: Pat
 
 
 def test_what_a_scrub_puts_back_is_corrected(tmp_path: Path) -> None:
-    with standing(tmp_path, "mending") as stack:
-        rotting = Rotting(stack, SHAPE)
-        rotting.begin(3)
+    with begun(tmp_path, "mending") as rotting:
         tally = rotting.flips("contents", 3)
         assert (tally.wrong, tally.checked, tally.corrected) == (3, 3, 3)
 
@@ -225,20 +225,9 @@ def test_flips_are_those_of_the_seed(tmp_path: Path) -> None:
     told = []
     for number, seed in enumerate((3, 3, 4)):
         (tmp_path / str(number)).mkdir()
-        with standing(tmp_path / str(number), "keeping") as stack:
-            rotting = Rotting(stack, SHAPE)
-            rotting.begin(seed)
+        with begun(tmp_path / str(number), "keeping", seed) as rotting:
             told.append(rotting.flips("contents", 4).stories)
     assert told[0] == told[1] != told[2]
-
-
-def test_what_is_wrong_before_any_flip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "digest_of", lambda content: "of other contents")
-    with (
-        standing(tmp_path, "keeping") as stack,
-        pytest.raises(AssertionError, match=r"^keeping: .*\blarge-0\b"),
-    ):
-        Rotting(stack, SHAPE).begin(3)
 
 
 @dataclass(frozen=True)
@@ -252,18 +241,24 @@ class Mistaken(Keeping):
         return below.path / "here"
 
 
-def test_a_directory_that_a_layer_declares_and_does_not_use_is_named(tmp_path: Path) -> None:
-    with (
-        standing(tmp_path, "mistaken") as stack,
-        pytest.raises(AssertionError, match=r"^mistaken: .*\bcontents\b.*'elsewhere' \(Layer\.stores\)"),
-    ):
-        Rotting(stack, SHAPE).begin(3)
+@pytest.mark.parametrize(
+    ("spec", "digest", "words"),
+    [
+        ("keeping", "of other contents", r"^keeping: .*\blarge-0\b"),
+        ("mistaken", "", r"^mistaken: .*\bcontents\b.*'elsewhere' \(Layer\.stores\)"),
+    ],
+)
+def test_what_is_wrong_before_any_flip_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, digest: str, words: str
+) -> None:
+    if digest:
+        monkeypatch.setattr(snapshot, "digest_of", lambda content: digest)
+    with pytest.raises(AssertionError, match=words), begun(tmp_path, spec):
+        pass
 
 
 def test_what_cannot_be_undone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with standing(tmp_path, "keeping") as stack:
-        rotting = Rotting(stack, SHAPE)
-        rotting.begin(3)
+    with begun(tmp_path, "keeping") as rotting:
         monkeypatch.setattr(medium, "restore", lambda place, image: image)
         with pytest.raises(AssertionError, match=r"^keeping: .*: large-"):
             rotting.flips("contents", 2)
