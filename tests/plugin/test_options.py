@@ -124,31 +124,6 @@ def test_a_remark_stands_below_the_tables(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("'tables'", "*'tables'; *: advantage, change, *"),
-        ("['times']", "*['times']; *: advantage, change, *"),
-        ("'matrix', metric='seconds'", "'matrix' *'metric'"),
-    ],
-)
-def test_a_table_that_cannot_be_is_a_mistake(project: Project, arguments: str, message: str) -> None:
-    project.write(
-        ONE.replace("@pytest.mark.benchmark", f"@pytest.mark.fsstack_table({arguments})\n@pytest.mark.benchmark")
-    )
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: *fsstack_table: {message}".replace("[", "[[]")])
-
-
-@pytest.mark.parametrize("mark", ["fsstack_rounds(1)", "fsstack_remark('slow')", "fsstack_table('times')"])
-def test_a_mark_of_a_class_is_refused_on_one_of_its_steps(project: Project, mark: str) -> None:
-    project.write(SIZED.replace("@pytest.mark.benchmark", f"@pytest.mark.{mark}"))
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: *TestIt::test_it: {mark.partition('(')[0]}: *class*"])
-
-
-@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--fsstack-stacks=plain | crupt"], "*'crupt'; * crypt*"),
@@ -213,6 +188,18 @@ def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
                 "*fsstack_budget: *'metrik'; * metric=*",
             ],
         ),
+        (
+            "fsstack('plain')\n@pytest.mark.fsstack_table('tables')",
+            ["*fsstack_table: *'tables'; *: advantage, change, *"],
+        ),
+        (
+            "fsstack('plain')\n@pytest.mark.fsstack_table(['times'])",
+            ["*fsstack_table: *[[]'times']; *: advantage, change, *"],
+        ),
+        (
+            "fsstack('plain')\n@pytest.mark.fsstack_table('matrix', metric='seconds')",
+            ["*fsstack_table: 'matrix' *'metric'"],
+        ),
     ],
 )
 def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
@@ -268,11 +255,23 @@ def test_the_smallest_scale_runs_as_few_rounds_as_a_verdict_takes(project: Proje
     assert chain["derived"]["it"]["crypt"]["verdict"] == "pass"
 
 
-def test_sizes_that_cannot_fit_the_device_are_refused_before_anything_starts(project: Project) -> None:
-    project.write(SIZED)
-    result = project.run("--fsstack-rounds=1", "--fsstack-scale=paper")
+@pytest.mark.parametrize(
+    ("old", "new", "words", "message"),
+    [
+        ("", "", ["--fsstack-scale=paper"], "*--fsstack-scale=paper * 1048576.0 TiB* dir:*"),
+        ("(**SIZES)", "(smoke=SIZES['smoke'])", [], "fsstack_sizes: * smoke, small*"),
+        ("@pytest.mark.benchmark", "@pytest.mark.fsstack_rounds(1)", [], "fsstack_rounds: *class*"),
+        ("@pytest.mark.benchmark", "@pytest.mark.fsstack_remark('slow')", [], "fsstack_remark: *class*"),
+        ("@pytest.mark.benchmark", "@pytest.mark.fsstack_table('times')", [], "fsstack_table: *class*"),
+    ],
+)
+def test_wrong_sizes_and_marks_of_a_step_are_refused_before_anything_starts(
+    project: Project, old: str, new: str, words: list[str], message: str
+) -> None:
+    project.write(SIZED.replace(old, new))
+    result = project.run("--fsstack-rounds=1", *words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: test_it.py::TestIt::test_it: *--fsstack-scale=paper * 1048576.0 TiB* dir:*"])
+    result.stderr.fnmatch_lines([f"ERROR: test_it.py::TestIt::test_it: {message}"])
 
 
 def test_sizes_that_nobody_chose_are_skipped_where_they_cannot_fit(project: Project) -> None:
@@ -283,13 +282,6 @@ def test_sizes_that_nobody_chose_are_skipped_where_they_cannot_fit(project: Proj
     result = project.run("--fsstack-rounds=1", "-rs")
     result.assert_outcomes(skipped=2, passed=1)
     result.stdout.fnmatch_lines(["SKIPPED*--fsstack-scale=small * 1048576.0 TiB* dir:*"])
-
-
-def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
-    project.write(SIZED.replace("(**SIZES)", "(smoke=SIZES['smoke'])"))
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: * smoke, small*"])
 
 
 def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -> None:
