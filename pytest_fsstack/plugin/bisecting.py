@@ -72,8 +72,8 @@ class Bisecting:
 
 
 @contextmanager
-def skipping_broken_conftests() -> Iterator[None]:
-    """Exit with 125 if a conftest cannot be imported. pytest would exit with the code for wrong usage."""
+def skipping_what_cannot_start() -> Iterator[None]:
+    """Exit with 125 if a conftest cannot be imported, or lacks an option. pytest would exit as for wrong usage."""
     try:
         yield
     except Exception as error:

@@ -23,7 +23,9 @@ class CommandLine:
     """A pytest plugin that starts sessions, kernels and other parts that options ask for."""
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, Any, Any]:
+    def pytest_load_initial_conftests(
+        self, early_config: pytest.Config, args: list[str], parser: pytest.Parser
+    ) -> Generator[None, Any, Any]:
         if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
             from pytest_fsstack.devices import look_up
             from pytest_fsstack.options.settings import OVERWRITABLE
@@ -33,11 +35,15 @@ class CommandLine:
             early_config.stash[OVERWRITABLE] = {word: look_up(word) for word in words}
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
-        from pytest_fsstack.plugin.bisecting import Bisecting, skipping_broken_conftests
+        from pytest_fsstack.plugin.bisecting import Bisecting, skipping_what_cannot_start
 
         early_config.pluginmanager.register(Bisecting(), "fsstack-bisecting")
-        with skipping_broken_conftests():
-            return (yield)
+        with skipping_what_cannot_start():
+            result = yield
+            if not early_config.known_args_namespace.help:
+                # pytest does this next, and would end with its own exit code. Conftests have declared their options.
+                parser.parse(args)
+            return result
 
     def pytest_configure(self, config: pytest.Config) -> None:
         if options.given_for(config, "fio") or any(map(_is_fio, config.args)):

@@ -128,6 +128,7 @@ def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
         pytest.param("import no_such_module", TEST, [], id="a conftest that cannot be imported"),
         pytest.param(CONFTEST, "import no_such_module", [], id="a test that cannot be imported"),
         pytest.param(CONFTEST, TEST, ["--fsstack-size=much"], id="a wrong option"),
+        pytest.param(CONFTEST, TEST, ["--of-a-later-conftest=1"], id="an option that is not known"),
         pytest.param(CONFTEST, TEST, ["--fsstack-stacks=unheard"], id="a stack that is not known"),
         pytest.param(CONFTEST, "def test_it(): assert False", [], id="a failure without a budget"),
         pytest.param(CONFTEST, "def test_it(): pass", [], id="nothing to judge"),
