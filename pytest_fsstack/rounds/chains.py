@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.model import Device, Stack
 
 
+#: At the node of a class: the parameters of fixtures that all of its tests share.
+SHARED: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
 @dataclass(frozen=True)
 class StackParameter:
     """The parameter of the `fsstack` fixture: a stack on a device, and the id of the reference stack."""
@@ -206,6 +210,7 @@ def chains_of(
         standing = [item for item in selected_by_id.values() if parameter_of(item)]
         siblings = [names.get(item.nodeid, item) for item in _siblings(standing)]
         ordered = {id(item): item for item in siblings} | ordered
+    _find_shared(ordered.values())
     chains: dict[tuple[str, str], Chain] = {}
     of: dict[int, Chain] = {}
     for number, item in ordered.items():
@@ -239,12 +244,33 @@ def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain
 def _words_of_class(item: pytest.Function) -> str:
     """Return the values of a class's own parameters, as pytest writes them. Empty if there are none."""
     words = []
-    for mark in item.parent.iter_markers("parametrize") if isinstance(item.parent, pytest.Class) else ():
-        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
-        for name in names.replace(",", " ").split() if isinstance(names, str) else names:
-            value, index = item.callspec.params.get(name), item.callspec.indices.get(name, 0)
-            words.append(str(value) if isinstance(value, str | int | float | None) else f"{name}{index}")
+    for name in dict.fromkeys(_parameters_of_class(item)):
+        value, index = item.callspec.params.get(name), item.callspec.indices.get(name, 0)
+        words.append(str(value) if isinstance(value, str | int | float | None) else f"{name}{index}")
     return "-".join(words)
+
+
+def _parameters_of_class(item: pytest.Function) -> Iterator[str]:
+    """Yield the names of a class's own parameters, and of those of fixtures that its tests share."""
+    if not isinstance(item.parent, pytest.Class):
+        return
+    for mark in item.parent.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        yield from names.replace(",", " ").split() if isinstance(names, str) else names
+    yield from item.parent.stash.get(SHARED, ())
+
+
+def _find_shared(items: Iterable[pytest.Item]) -> None:
+    """Find the parameters of fixtures that all tests of a class share, with a value for the whole class or more.
+
+    pytest runs all tests of the class with one value, then all with the next one.
+    """
+    for item in items:
+        if parameter_of(item) and isinstance(item, pytest.Function) and isinstance(item.parent, pytest.Class):
+            scopes = item.callspec._arg2scope.items()
+            names = [name for name, scope in scopes if name != "fsstack" and scope.value != "function"]
+            known = item.parent.stash.setdefault(SHARED, names)
+            item.parent.stash[SHARED] = [name for name in known if name in names]
 
 
 def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -191,6 +192,42 @@ def test_each_value_of_a_class_is_a_chain_of_its_own(project: Project) -> None:
     result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]1[]] *dir:*"])
     result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]2[]] *dir:*"])
     assert [line.split() for line in result.stdout.lines if line.startswith("seconds ")] == [["seconds", "read"]] * 2
+
+
+FIXTURE = """
+import pytest
+
+@pytest.fixture(scope="class", params=["1k", "4k"])
+def block(request):
+    return request.param
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestChain:
+    def test_write(self, fsstack, log{write}):
+        log("write{write}")
+
+    def test_read(self, fsstack, timed, log, block):
+        with timed(cold=False):
+            log(f"read {{block}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "chains", "order"),
+    [
+        (", block", ["TestChain[1k]", "TestChain[4k]"], ["write, block", "read 1k", "write, block", "read 4k"]),
+        # A step with one value runs before those with several.
+        ("", ["TestChain"], ["write", "read 1k", "read 4k"]),
+    ],
+)
+def test_each_value_of_a_fixture_of_all_tests_of_a_class_is_a_chain(
+    project: Project, write: str, chains: list[str], order: list[str]
+) -> None:
+    project.write(FIXTURE.format(write=write))
+    result = project.run("--fsstack-rounds=1", "--fsstack-json=out.json")
+    assert result.ret == pytest.ExitCode.OK
+    assert [chain.id for chain in chains_of(Path("out.json"))] == [f"test_it.py::{name}" for name in chains]
+    assert [line.removesuffix(" plain") for line in project.log if line.endswith(" plain")] == order
 
 
 def test_a_property_is_recorded_once_and_not_in_each_round(project: Project) -> None:
