@@ -57,28 +57,23 @@ class Scenarios:
     ) -> None:
         # Before -k deselects items. --last-failed has left out items already, and a worker of a kernel has other ids.
         incomplete = session.testsfailed or config.getoption("lf", False) or options.worker_input(config)
-        tests = [scenario for scenario in self.chosen if "::" in scenario]
         ids = [own_id(item) for item in items if item.path.parent == self.directory]
-        for test in tests:
-            if not incomplete and not any(_selects(test, item_id) for item_id in ids):
+        for test in self.chosen if not incomplete else ():
+            if "::" in test and not any(_selects(test, item_id) for item_id in ids):
                 raise pytest.UsageError(
                     f"--fsstack-scenario: there is no test {test!r}; add --collect-only -q to the name of the scenario "
                     "for a list"
                 )
-        selected = [item for item in items if self._selected(item, tests)]
+        selected = [item for item in items if self._selected(item)]
         if len(selected) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if item not in selected])
             items[:] = selected
 
-    def _selected(self, item: pytest.Item, tests: list[str]) -> bool:
-        if item.path.parent != self.directory:
-            return True
-        of_file = [scenario for scenario in tests if file_of(scenario) == item.path.name]
-        if not of_file or item.path.name in (file_of(scenario) for scenario in self.chosen if "::" not in scenario):
-            return True
-        return any(_selects(scenario, own_id(item)) for scenario in of_file)
+    def _selected(self, item: pytest.Item) -> bool:
+        return item.path.parent != self.directory or any(_selects(scenario, own_id(item)) for scenario in self.chosen)
 
 
-def _selects(test: str, item_id: str) -> bool:
-    """Whether an argument selects an item: by its id, that of its class, or its function's."""
+def _selects(scenario: str, item_id: str) -> bool:
+    """Whether an argument selects an item: by the name of a scenario, or the id of a test, a class or a function."""
+    test = scenario if "::" in scenario else file_of(scenario)
     return item_id == test or item_id.startswith((f"{test}::", f"{test}["))
