@@ -251,14 +251,18 @@ def test_who_cannot_be_given_a_stack_is_told_so_in_a_sentence(project: Project) 
             def test_by_name(self, request):
                 request.getfixturevalue("fsstack")
 
+            def test_late(self, fsstack, request):
+                request.getfixturevalue("timed")
+
         @pytest.mark.fsstack("plain")
         def test_well(fsstack):
             pass
     """)
     result = project.run()
-    assert result.parseoutcomes() == {"passed": 1, "failed": 1, "errors": 1}
+    assert result.parseoutcomes() == {"passed": 1, "failed": 2, "errors": 1}
     result.stdout.no_fnmatch_line("*AttributeError*")
     assert sum("fsstack" in line and "timed" in line and "argument" in line for line in result.outlines) >= 2
+    result.stdout.fnmatch_lines(["*timed *argument*measured*"])
 
 
 def test_a_test_without_stacks_is_an_error_of_this_test_alone(project: Project) -> None:
