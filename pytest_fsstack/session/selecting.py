@@ -28,10 +28,10 @@ def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Remove controls from the tests. They run with their chains, and are reported only below the tables."""
     from pytest_fsstack.rounds.chains import parameter_of
 
-    controls = [item for item in items if (parameter := parameter_of(item)) and parameter.control]
+    controls = {item: None for item in items if (parameter := parameter_of(item)) and parameter.control}
     if controls:
-        items[:] = [item for item in items if not ((parameter := parameter_of(item)) and parameter.control)]
-        config.hook.pytest_deselected(items=controls)
+        items[:] = [item for item in items if item not in controls]
+        config.hook.pytest_deselected(items=list(controls))
 
 
 def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,8 +17,7 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import journal
-from pytest_fsstack.machine.journal import Facts, Kind
-from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.model import Layer
@@ -70,15 +69,9 @@ def test_all_kinds_there_are_belong_to_something_that_the_clean_up_asks() -> Non
 
 
 def test_two_kinds_of_a_name_are_refused() -> None:
-    def absent(machine: Machine, facts: Facts) -> bool:
-        return False
-
-    def undo(machine: Machine, facts: Facts) -> str:
-        return ""
-
     class Other(Layer):
         name: ClassVar = "other"
-        leaves: ClassVar = (Kind("mount", absent, undo),)
+        leaves: ClassVar = (Kind("mount", lambda machine, facts: False, lambda machine, facts: ""),)
 
     with pytest.raises(ValueError, match="'mount'"):
         kinds([Other])
