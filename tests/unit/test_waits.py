@@ -19,7 +19,6 @@ RUNNING = {f"subprocess.{name}" for name in ("run", "call", "check_call", "check
 ALLOWED = {
     ("data/archive.py", "subprocess.Popen"): "reads or writes a regular file beside the stack, for as long as it takes",
     ("data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
-    ("data/corpus.py", "subprocess.run"): "compresses a regular file beside the stack, for as long as it takes",
     ("laboratory/slurm.py", "subprocess.Popen"): "waits for a free host as long as it takes, unless Slurm loses it",
     ("machine/commands.py", "child.wait"): "has just been killed",
     ("machine/commands.py", "self.running.wait"): "has ended: its pidfd says so",
