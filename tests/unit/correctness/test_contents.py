@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -685,22 +684,37 @@ def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(tmp_p
     assert found.theme.name == "locks"
 
 
-def test_a_theme_ends_with_its_first_difference_and_others_go_on(tmp_path: Path, flock: Replacing) -> None:
+class SlowRemount:
+    """A remount that takes 3 seconds on the search's clock, on which nothing else takes time."""
+
+    now = 0.0
+
+    def __call__(self) -> None:
+        self.now += 3.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowRemount:
+    remount = SlowRemount()
+    monkeypatch.setattr(exploring, "time", remount)
+    return remount
+
+
+def test_a_theme_ends_with_its_first_difference_and_others_go_on(
+    tmp_path: Path, flock: Replacing, slow: SlowRemount
+) -> None:
     flock(refusing(errno.EIO))
-    search = searched(comparing(tmp_path), "locks", "copies", seconds=0.5)
+    search = searched(comparing(tmp_path), "locks", "copies", remount=slow, seconds=30.0)
     assert [difference.theme.name for difference in search.differences if difference.theme] == ["locks"]
     assert search.met["copy_file_range", "made"] > 10
 
 
-def test_no_turn_begins_that_would_not_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-
-    def slow() -> None:
-        clock[0] += 3.0
-
-    monkeypatch.setattr(exploring, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_no_turn_begins_that_would_not_end_in_time(tmp_path: Path, slow: SlowRemount) -> None:
     searched(comparing(tmp_path), "contents", remount=slow, seconds=10.0)
-    assert clock == [9.0]
+    assert slow.now == 9.0
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
