@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +30,6 @@ class Bcachefs(PoolLayer, Filesystem):
     name: ClassVar = "bcachefs"
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
-    checksums: ClassVar = True
     #: The kernel initialises it at the first mount. The tool of version 1.13 crashes at that at times.
     always: ClassVar = ("-q", "-f", "--no_initialize")
     grammar: ClassVar = {
@@ -66,6 +66,10 @@ class Bcachefs(PoolLayer, Filesystem):
 
     def check_loss(self) -> None:
         raise OptionError("replicas", "bcachefs without one of its devices is not supported")
+
+    def has_checksums(self) -> bool:
+        options = f"{self.mkfs} {self.mount}"
+        return not re.search(r"\bdata[_-]checksum[= ]+none\b", options) and "nocow" not in self.mount.split(",")
 
     def is_encrypting(self) -> bool:
         return self.encrypted

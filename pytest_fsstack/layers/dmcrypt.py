@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher, Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Limit, OptionError, Place, option
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Value
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
@@ -105,9 +105,8 @@ class Luks(_Crypt):
     def needs(self) -> list[Need]:
         return [*super().needs(), *([DeviceMapper("integrity")] if self.integrity else [])]
 
-    def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. With `integrity`, each sector is authenticated."""
-        return self.limits if self.integrity else super().limited()
+    def has_checksums(self) -> bool:
+        return bool(self.integrity)
 
     def check_options(self) -> None:
         super().check_options()

@@ -415,9 +415,8 @@ class Btrfs(PoolLayer, Filesystem):
                 with contextlib.suppress(commands.CommandError):
                     context.machine.run("btrfs", "device", "scan", "--forget", path)
 
-    def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. Its contents have checksums unless a mount option leaves them out."""
-        return super().limited() if {"nodatasum", "nodatacow"} & {*self.mount.split(",")} else self.limits
+    def has_checksums(self) -> bool:
+        return not {"nodatasum", "nodatacow"} & {*self.mount.split(",")}
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         # Btrfs numbers its devices from 1.

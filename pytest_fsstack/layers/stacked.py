@@ -201,7 +201,7 @@ class Gocryptfs(_Fuse):
         if self.xchacha and (self.reverse or self.aessiv):
             other = "reverse" if self.reverse else "aessiv"
             raise OptionError("xchacha", f"cannot be combined with {other}, which means AES-SIV")
-        words = self.mount.split()
+        words = re.sub(r"(^|\s)--?o=", r"\1-o ", self.mount).split()
         given = [word for before, word in zip(["", *words], words) if word.startswith("-") or before == "-o"]
         names = {item.lstrip("-").partition("=")[0] for word in given for item in word.split(",")}
         if "zerokey" not in names and (new := min(filter(_GOCRYPTFS_NEW.fullmatch, names), default="")):

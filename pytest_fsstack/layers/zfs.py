@@ -81,7 +81,6 @@ class Zfs(PoolLayer):
 
     leaves: ClassVar = (POOL, mounts.MOUNT, DAEMON)
     name: ClassVar = "zfs"
-    checksums: ClassVar = True
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
     limits: ClassVar = dict.fromkeys(
         (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
@@ -131,8 +130,12 @@ class Zfs(PoolLayer):
     daemon: str = option("", "options of zfs-fuse, verbatim, such as '--max-arc-size 256'. OpenZFS ignores them")
 
     def limited(self) -> Mapping[Limit, str]:
-        """Return the limits of zfs-fuse, unless the kernel has OpenZFS."""
-        return self.limits if KernelFilesystem("zfs").missing() else {}
+        """Return the limits, without those of zfs-fuse if the kernel has OpenZFS."""
+        limits, of_fuse = super().limited(), self.limits if not KernelFilesystem("zfs").missing() else {}
+        return {limit: source for limit, source in limits.items() if limit not in of_fuse}
+
+    def has_checksums(self) -> bool:
+        return not re.search(r"checksum=(off|noparity)\b", self.mkfs)
 
     def known_faults(self) -> Mapping[str, str]:
         """Return those of zfs-fuse, unless the kernel has OpenZFS."""

@@ -522,9 +522,12 @@ class BlockLayer(Layer):
     #: Whether it protects contents with checksums, which few layers on block devices do.
     checksums: ClassVar[bool] = False
 
+    def has_checksums(self) -> bool:
+        """Return `checksums`, or the choice of this layer's options."""
+        return self.checksums
+
     def limited(self) -> Mapping[Limit, str]:
-        """Return the limits."""
-        return self.limits if self.checksums else {Limit.CHECKSUMS: "they are stored without", **self.limits}
+        return self.limits if self.has_checksums() else {Limit.CHECKSUMS: "they are stored without", **self.limits}
 
     def create(self, below: Block, context: BuildContext) -> None:
         below.wipe()

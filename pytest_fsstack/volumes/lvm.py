@@ -165,8 +165,9 @@ class Lvm(PoolLayer, mapper.MapperLayer):
     )
     initial: str = option(
         "nosync",
-        "the copies of a mirror. With 'nosync' they count as right from the start. With 'sync' they are synchronised "
-        "when the stack is made, which takes as long as writing all of a device",
+        "the copies of a mirror. With 'nosync' they count as right from the start, and on disks that were not blank, "
+        "`scrub` also reports differences where nothing was written. With 'sync' they are synchronised when the stack "
+        "is made, which takes as long as writing all of a device",
         choices=("nosync", "sync"),
     )
     mode: str = option("writethrough", "how a cache writes", choices=("writethrough", "writeback"))

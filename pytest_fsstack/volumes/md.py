@@ -72,8 +72,9 @@ class Md(BlockLayer):
 
     It is the lowest layer, and takes `devices` of them: files, memory, or the first ones of a group
     (`--fsstack-device=/dev/sdb+/dev/sdc`). Without `initial='sync'`, copies and parity count as right from the start,
-    so nothing is synchronised during a measurement. The test id shows which of the two it was. Udev may assemble the
-    devices by itself when they are free. Such arrays are stopped before the next step.
+    so nothing is synchronised during a measurement. The test id shows which of the two it was. On disks that were not
+    blank, `scrub` then also reports differences where nothing was written. Udev may assemble the devices by itself when
+    they are free. Such arrays are stopped before the next step.
     """
 
     leaves: ClassVar = (ARRAY,)

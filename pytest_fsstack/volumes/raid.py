@@ -38,8 +38,9 @@ class Raid(MapperLayer):
 
     It shows the cost of redundancy in writes and CPU time. It does not show the speed of several devices, because all
     slices share one. Except at level 0, each slice has a superblock and a bitmap of current writes. No synchronisation
-    runs during measurements, because copies and parity count as right from the start. dm-raid does not allow that for
-    level 6. It is synchronised when the stack is set up, which takes as long as writing all of it.
+    runs during measurements, because copies and parity count as right from the start. On a device that was not blank,
+    `scrub` then also reports differences where nothing was written. dm-raid does not allow that for level 6. It is
+    synchronised when the stack is set up, which takes as long as writing all of it.
     """
 
     name: ClassVar = "raid"

@@ -52,6 +52,7 @@ from pytest_fsstack.stack.spec import SpecError
         # directories
         ("gocryptfs(reverse=True, xchacha=True)", r"xchacha: .*\breverse\b"),
         ("gocryptfs(aessiv=True, xchacha=True)", r"xchacha: .*\baessiv\b"),
+        ("gocryptfs(mount='-o=xchacha')", r"mount: xchacha\b.*-xchacha\b.*\binit\b"),
         ("gocryptfs(mount='-quiet -xchacha')", r"mount: xchacha\b.*-xchacha\b.*\binit\b"),
         ("gocryptfs(mount='-o ro,longnamemax=70')", r"mount: longnamemax\b"),
         ("ext4 | loop(size='0')", r"size: .*\b4096\b.*\b0\b"),

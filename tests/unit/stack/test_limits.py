@@ -24,12 +24,20 @@ def test_the_layers_on_a_block_device_add_up() -> None:
 
 def test_contents_have_checksums_if_one_layer_that_sees_them_stored_has() -> None:
     without = ("ext4", "xfs", "luks | ext4", "raid(level=1) | ext4", "ext4 | bind", "ext4 | fscrypt", "btrfs | encfs")
-    for text in (*without, "btrfs(mount='noatime,nodatasum')"):
+    chosen = (
+        "btrfs(mount='noatime,nodatasum')",
+        "zfs(mkfs='-O atime=off -Ochecksum=off')",
+        "bcachefs(mkfs='--data_checksum none')",
+        "bcachefs(mount='noatime,nocow')",
+    )
+    for text in (*without, *chosen):
         assert stack(text).lacks(Limit.CHECKSUMS), text
     luks = "luks(integrity='hmac-sha256', key_size=512) | ext4"
     for text in (
         "btrfs",
         "zfs",
+        "zfs(mkfs='-O checksum=sha256')",
+        "bcachefs(mkfs='--data_checksum=crc32c')",
         "integrity | raid(level=1) | ext4",
         luks,
         "ext4 | cryfs",
