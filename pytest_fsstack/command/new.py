@@ -65,7 +65,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import NAME, Directory, Layer, Need, Place, BuildContext, option
+from pytest_fsstack import NAME, BuildContext, Directory, Layer, Place, option
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,14 @@ class $Class(Layer):
     # Block or Directory: what it can stand on, and what it is for the layer above.
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
+    # What it needs, all from pytest_fsstack: Root("mounting"), Tool("bindfs", "bindfs"), FUSE,
+    # KernelFilesystem("overlay"), DeviceMapper("crypt"). Without one, the stack is skipped, with the way to get it.
+    requires: ClassVar = ()
 
     # Its options, as in "$name(subdirectory='x')"; their types are checked, and text by its grammar.
     grammar: ClassVar = {"subdirectory": NAME}
 
     subdirectory: str = option("$name", "the directory below that holds what is written")
-
-    def needs(self) -> list[Need]:
-        # What is missing is skipped, with the way to get it: Root("mounting"), Tool("bindfs", "bindfs"), FUSE,
-        # KernelFilesystem("overlay"), DeviceMapper("crypt"), all from pytest_fsstack.
-        return []
 
     def create(self, below: Place, context: BuildContext) -> None:
         # Once a round, on a fresh place. Commands by context.machine.run("tool", "word"), so that they are in

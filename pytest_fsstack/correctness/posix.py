@@ -150,7 +150,7 @@ def mount_points(fsstack: Built, top: Path) -> list[Path]:
 
     Bind mounts, which show a part of a filesystem, are left out: it may be a FUSE filesystem of the user.
     """
-    paths = [place.path for place in fsstack._places]
+    paths = fsstack.places
     mounted = {path: fsstack.machine.mount_at(path) for path in paths[paths.index(top) :: -1]}
     return [path for path, mount in mounted.items() if mount and mount.root == "/"]
 

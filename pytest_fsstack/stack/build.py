@@ -121,6 +121,11 @@ class Built:
         """Return the place below the topmost layer. If that layer is a view of another directory, write data here."""
         return self._place(len(self.stack.layers) - 1).path
 
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Return the paths of the device and of all open layers, bottom first."""
+        return tuple(place.path for place in self._places)
+
     def _place(self, index: int) -> Place:
         if index >= len(self._places):
             name = self.stack.layers[len(self._open)].name

@@ -759,11 +759,15 @@ class Stack:
         return f"{self.name} = {self.spec}" if self.name else self.spec
 
 
+#: Other conftests are loaded while tests are collected, after the layers of the session are known.
+_CONFTESTS = "A conftest.py adds layers if it is in the rootdir or beside the tests that the command line names"
+
+
 def _layer(call: spec.Call, text: str, layer_classes: LayerClasses) -> Layer:
     cls = layer_classes.get(call.name)
     if cls is None:
         near = difflib.get_close_matches(call.name, layer_classes, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(layer_classes))}"
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(layer_classes))}. {_CONFTESTS}"
         raise call.error(f"unknown layer {call.name!r}; {hint}", text)
     options, types = cls.options(), cls.option_types() if call.options else {}
     if any(not setting.name for setting in call.options):

@@ -124,7 +124,9 @@ def parse(text: str) -> Pipe:
         start = min(offset + _characters(body, column - 1), max(0, len(text) - 1))
         message = "this is not a stack; write layers from the bottom up, such as luks | ext4(mount='noatime')"
         raise SpecError(message, text, start, start + 1) from error
-    return Pipe(tuple(_Reader(text, body, offset).calls(tree)), name, settings)
+    reader = _Reader(text, body, offset)
+    reader.check_numbers(tree)
+    return Pipe(tuple(reader.calls(tree)), name, settings)
 
 
 def _start_of_settings(body: str) -> int:
@@ -177,6 +179,12 @@ class _Reader:
 
     def error(self, message: str, node: ast.expr | ast.keyword) -> SpecError:
         return SpecError(message, self.text, **self.span(node))
+
+    def check_numbers(self, tree: ast.expr) -> None:
+        for node in ast.walk(tree):
+            # Python cannot print numbers of more than 4300 digits, and the limits of tools and the kernel are far lower.
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value.bit_length() > 64:
+                raise self.error("a number of a stack has at most 64 bits", node)
 
     def calls(self, node: ast.expr) -> list[Call]:
         # A pipe of n layers is a left-leaning tree of depth n. A loop avoids the recursion limit.

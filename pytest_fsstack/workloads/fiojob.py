@@ -124,8 +124,9 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
     The file is checked first. `jobfile.JobFileError` reports, with line and column, what is not allowed: files or
     devices outside of the stack, commands, and engines that use the network.
 
-    The metrics are those of `parse_fio` for all jobs together. The whole JSON is recorded as ``fio``. With `sections`,
-    each section also has its own, ``fio_SECTION_{read,write}_...``. If sections only differ in one number, such as
+    The metrics are those of `parse_fio` for all jobs together, and the whole JSON is recorded as ``fio``. They add up
+    the rates of all sections, even of those that run one after another (``stonewall``). With `sections`, each section
+    also has its own metrics, ``fio_SECTION_{read,write}_...``. If sections only differ in one number, such as
     ``bs`` or ``iodepth``, reports plot their figures over it. Checked afterwards: no errors, and something was
     transferred. For checksums, use ``verify=`` in the job file.
     """

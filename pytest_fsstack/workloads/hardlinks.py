@@ -96,7 +96,7 @@ def remove_backup(
     With the pool first, the last link in the trees frees a file's space. With the links first, the pool's name does.
     File by file, the latency of each unlink is recorded (`latency.Latencies.record`). Afterwards everything must be
     gone, also on the device. `backup` has the number of names, for a rate. With fewer names, the result is marked as
-    incomplete.
+    incomplete. For ``rm``, they are counted before it, so without `cold` all directories are in the cache.
     """
     top = existing(fsstack, tree, "remove_backup")
     files = backup.names if backup else None

@@ -22,7 +22,7 @@ words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
     lambda word: word.isidentifier() and word not in {"if", "is", "in", "or", "as", "and", "not", "def", "del", "for"}
 )
 identifiers = words.filter(lambda word: not __import__("keyword").iskeyword(word))
-literals = st.one_of(st.text(max_size=12), st.integers(), st.booleans(), st.none())
+literals = st.one_of(st.text(max_size=12), st.integers(-(2**63), 2**63), st.booleans(), st.none())
 calls = st.builds(
     Call,
     identifiers,
@@ -117,7 +117,9 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
     [
         ("", "layer", ""),
         ("luks | ext5", r"'ext5'.*\bext\d\b", "ext5"),
-        ("zzz", r"'zzz'.*\bbcache, bcachefs, bind, btrfs\b", "zzz"),
+        ("zzz", r"'zzz'.*\bbcache, bcachefs, bind, btrfs\b.*\bconftest\.py\b", "zzz"),
+        (f"pool(0x{'f' * 5000})", r"\b64 bits\b", f"0x{'f' * 5000}"),
+        (f"luks(key_size=-0x{'f' * 5000})", r"\b64 bits\b", f"0x{'f' * 5000}"),
         ("ext4(compress='zlib')", r"^ext4 .*'compress'.*\bbinary, mkfs, mount\b", "compress='zlib'"),
         ("btrfs(compress='gzip')", r"compress: .*\bzlib\b.*\blzo\b.*\bzstd\b.*'gzip'", "compress='gzip'"),
         ("encfs(mode='fast')", r"mode: .*\bstandard, paranoia\b.*'fast'", "mode='fast'"),
