@@ -53,11 +53,12 @@ def served(
     """
     machine = context.machine
     with context.journal.entry(mounts.MOUNT, target=str(target)), mounts.FuseWatch(machine, target) as watch:
-        daemon = machine.start(*argv, stdin=stdin, fds=fds, env=env)
-        with context.journal.entry(DAEMON, pid=daemon.pid, target=str(target)):
-            last = machine.outlive(daemon.pid) if on_block else None
-            stood = False
+        with context.journal.entry(DAEMON, target=str(target)) as entry:
+            daemon = machine.start(*argv, stdin=stdin, fds=fds, env=env)
+            last, stood = None, False
             try:
+                entry.update(pid=daemon.pid)
+                last = machine.outlive(daemon.pid) if on_block else None
                 if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
                 # Some mount before they can serve, and may still fail.
@@ -74,9 +75,10 @@ def served(
                 unmounted, dead = not machine.mount_at(target), not daemon.alive
                 grace = 10.0 if stood else 0.0
                 with signals.during(signals.State.UNDOING), contextlib.ExitStack() as undo:
+                    watch.abort_if_hanging(min(patience, machine.limit) if stood else 1.0)
                     if last:
                         undo.callback(last.stop, patience=0)
-                    undo.callback(lambda: daemon.stop(grace))
+                    undo.callback(lambda: daemon.kill() if watch.aborted else daemon.stop(grace))
                     if not unmounted:
                         undo.callback(_unmount, machine, target, daemon, watch)
                     # After an abort, some wait forever for another of their threads.

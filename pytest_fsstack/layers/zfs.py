@@ -260,9 +260,10 @@ class Zfs(PoolLayer):
         with contextlib.ExitStack() as undo:
             for state in _STATE:
                 undo.enter_context(_hidden(machine, state))
-            daemon = machine.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
-            with context.journal.entry(DAEMON, pid=daemon.pid):
+            with context.journal.entry(DAEMON, name="zfs-fuse") as entry:
+                daemon = machine.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
                 try:
+                    entry.update(pid=daemon.pid)
                     if not machine.wait_until(lambda: _answers(machine) or not daemon.alive, 30.0):
                         raise commands.CommandError(daemon.argv, None, "", "no answer within 30 s")
                     if not daemon.alive:

@@ -269,6 +269,13 @@ class FuseWatch(threading.Thread):
                 self.aborted = abort_fuse(self.machine, self.target)
                 return
 
+    def abort_if_hanging(self, patience: float) -> None:
+        """Abort the connection if the server does not answer. Each command that uses the mount would wait for it."""
+        with signals.shielded():
+            if self.answer(patience) is None:
+                self.aborted = abort_fuse(self.machine, self.target)
+            signals.progress()
+
     def answer(self, patience: float = _GRACE) -> int | None:
         """Return the error number of statfs(2), 0 if there is no error or no FUSE mount, None if there is no answer.
 

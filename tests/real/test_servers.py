@@ -72,8 +72,7 @@ def test_one_that_dies_while_it_is_in_use_is_named(stack: str, tmp_path: Path) -
 
 def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(tmp_path: Path) -> None:
     said = session(tmp_path, "ext4 | gocryptfs", "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=2")
-    # Usually umount is killed. If it hangs in the kernel then, the connection of its server is aborted.
-    assert re.search(r"`umount .*` .*\b2 s\b.* gocryptfs\b|`gocryptfs .* connection was aborted\b", said), said
+    assert re.search(r"`gocryptfs .* connection was aborted\b", said), said
 
 
 SERVER = """
@@ -127,7 +126,7 @@ class Hanging(Layer):
     def opened(self, below, context):
         target = context.mountpoint(self.name)
         server = str(Path(__file__).with_name("server.py"))
-        with served(target, context, sys.executable, server, str(target)) as directory:
+        with served(target, context, sys.executable, server, str(target), patience=10.0) as directory:
             yield directory
 
 
@@ -168,7 +167,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     sessions = {
         "call": deadlocked(tmp_path / "call", f"os.stat({file})"),
         "command": deadlocked(tmp_path / "command", f'timed.run("stat", {file})', fixture=", timed"),
-        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}]); {asked}', "--fsstack-timeout=2"),
+        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}]); {asked}'),
     }
     assert commands.wait_until(lambda: all((tmp_path / name / "asked").exists() for name in sessions), 60.0)
     time.sleep(0.5)
@@ -183,8 +182,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
             session.kill()
         assert session.returncode == (1 if name == "left" else 143), stdout
         python = os.path.basename(sys.executable)
-        server = rf"`umount .*` .* {python}\b" if name == "left" else rf"`.*{python}\b.*/server\.py .*` .*\babort"
-        assert re.search(server, stdout), stdout
+        assert re.search(rf"`.*{python}\b.*/server\.py .*` .*\babort", stdout), stdout
         assert "INTERNALERROR" not in stdout
         assert bool(re.search(r"\btest_it\.py::test_it .*\bloop\b", stdout)) == (name == "command")
         assert list((tmp_path / name / "tmp").rglob("fsstack-*")) == []
@@ -210,7 +208,7 @@ processes.Daemon.stop = noting
 def test_one_that_stays_without_its_connection_is_soon_ended(tmp_path: Path) -> None:
     if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
         pytest.skip("; ".join(reasons))
-    layer = LAYER.replace("server, str(target))", "server, str(target), 'stays')")
+    layer = LAYER.replace("server, str(target),", "server, str(target), 'stays',")
     # Without fusectl, the abort is a forced unmount, which an open directory prevents.
     call = "fd = os.open(fsstack.path, os.O_RDONLY); mounts.abort_fuse(fsstack.machine, fsstack.path); os.close(fd)"
     test = "from pytest_fsstack.machine import mounts\n" + ASKING.format("", call)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN, kernel_encryption
 from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.journal import Fact, Kind, OpenEntry
 from pytest_fsstack.machine.port import Word
-from pytest_fsstack.preflight.recording import RecordingJournal, nothing
+from pytest_fsstack.preflight.recording import RecordedDaemon, RecordingJournal, nothing
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
 from tests.unit.layers.conftest import LayerMachine, only
 
@@ -207,6 +210,34 @@ def test_no_traceback_of_a_failed_command_shows_a_key(
         build()
     shown = "".join(repr(entry.frame.f_locals) for entry in caught.traceback[1:])
     assert [form for form in forms if form in shown] == []
+
+
+class FullJournal(RecordingJournal):
+    """A journal whose disk is full once a daemon has started."""
+
+    def entry(self, kind: Kind, **facts: Fact) -> AbstractContextManager[OpenEntry]:
+        self._write({"facts": facts})
+        return super().entry(kind, **facts)
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        if "pid" in str(line):
+            raise OSError(errno.ENOSPC, "the journal cannot be written")
+
+
+@pytest.mark.parametrize("text", ["gocryptfs", "zfs"])
+def test_a_daemon_that_the_journal_cannot_record_is_ended(
+    text: str, machine: LayerMachine, device: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(RecordedDaemon, "stop", lambda daemon, patience: ended.append(daemon.argv[0]))
+    monkeypatch.setattr(RecordedDaemon, "kill", lambda daemon: ended.append(daemon.argv[0]))
+    machine.filesystems.discard("zfs")
+    context = BuildContext(tmp_path, FullJournal(machine), depth=1)
+    layer = only(text)
+    below = device if Block in layer.takes else Directory(tmp_path)
+    with pytest.raises(OSError, match="the journal cannot be written"), layer.opened(below, context):
+        pytest.fail("it is open")
+    assert ended == ["zfs-fuse" if text == "zfs" else text]
 
 
 @pytest.mark.parametrize("layer", BUILT_IN.values(), ids=lambda layer: layer.name)
