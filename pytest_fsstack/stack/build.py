@@ -35,6 +35,8 @@ from pytest_fsstack.stack.model import (
 from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
 
+#: Free bytes below which a directory is full. Filesystems may keep a few blocks for themselves.
+_FULL = 1 << 20
 #: Bytes at the beginning of a device that hold the superblock or label of each multi-device layer.
 _LABEL_BYTES = 1 << 20
 
@@ -403,7 +405,14 @@ class Built:
             yield
         except (commands.CommandError, OSError, OptionError) as error:
             message = f"could not {what} `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
-            raise BuildError(message + kernel.heard()) from error
+            raise BuildError(message + self._no_space() + kernel.heard()) from error
+
+    def _no_space(self) -> str:
+        """Return the probable cause of an error if the file of the loop device cannot grow: tools report I/O errors."""
+        directory = self._context.directory
+        if self.on.spec != "loop":
+            return ""
+        return f"; {directory} is full: {self.on.advice(0)}" if self.machine.free(directory) < _FULL else ""
 
     @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:

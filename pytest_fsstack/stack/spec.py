@@ -182,7 +182,7 @@ class _Reader:
 
     def check_numbers(self, tree: ast.expr) -> None:
         for node in ast.walk(tree):
-            # Python cannot print numbers of more than 4300 digits, and the limits of tools and the kernel are far lower.
+            # Python cannot print more than 4300 digits, and the limits of tools and the kernel are far lower.
             if isinstance(node, ast.Constant) and type(node.value) is int and node.value.bit_length() > 64:
                 raise self.error("a number of a stack has at most 64 bits", node)
 

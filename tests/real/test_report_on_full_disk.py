@@ -1,4 +1,4 @@
-"""A disk that is full by the time the reports are written."""
+"""A disk that is full by the time the reports are written, or a stack is made on a file there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands
+from pytest_fsstack.devices import LoopDevice
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
+from pytest_fsstack.stack.build import BuildError
+from pytest_fsstack.stack.model import BuildContext
+from tests.real.conftest import built
 
 pytestmark = pytest.mark.root
 
@@ -30,3 +34,11 @@ def test_a_full_disk_costs_the_new_report_and_not_the_older_one(tmp_path: Path) 
         assert older.read_text() == "newer"
     finally:
         commands.run("umount", small)
+
+
+def test_a_full_disk_below_the_file_of_a_stack_is_named(context: BuildContext) -> None:
+    with mounts.mounted(context.machine, "tmpfs", context.directory, "tmpfs", "size=1M"):
+        # mkfs only reports "Input/output error".
+        with pytest.raises(BuildError, match=rf"{context.directory} is full\b.*--fsstack-dir"):
+            with built("ext4", LoopDevice(64 << 20), context):
+                pytest.fail("it was built")
