@@ -47,13 +47,14 @@ def _with_messages(function: Function) -> Function:
 def run(arguments: argparse.Namespace) -> int:
     """Run a session on each host. Return 1 if one failed, else the exit code of pooling."""
     directory = arguments.directory or Path(time.strftime("lab-%Y%m%d-%H%M%S"))
-    words = _pytest_words(arguments.words)
+    words, lab = _pytest_words(arguments.words), settings.load(arguments.laboratory)
     if (directory / "run.json").exists():
         run = Run.open(directory)
+        run.check_settings(lab)
         if words and words != run.state.arguments:
             raise RunError(f"{directory}: this run has other arguments: {' '.join(run.state.arguments)}")
     else:
-        run = Run.begin(directory, settings.load(arguments.laboratory), arguments.laboratory.absolute().parent, words)
+        run = Run.begin(directory, lab, arguments.laboratory.absolute().parent, words)
     print(f"the run is in {directory}; if this ends before it, go on with --directory={directory}", flush=True)
     with run.locked():
         run.finish()

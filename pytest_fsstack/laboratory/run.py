@@ -167,6 +167,15 @@ class Run:
         except (OSError, msgspec.DecodeError) as error:
             raise RunError(f"{directory}/run.json: {error}") from None
 
+    def check_settings(self, settings: Settings) -> None:
+        """Raise `RunError` if LAB.toml was changed after the run had begun."""
+        before = self.state.settings
+        if changed := [key for key in settings.__struct_fields__ if getattr(settings, key) != getattr(before, key)]:
+            raise RunError(
+                f"{self.directory}: this run began with other settings in LAB.toml ({', '.join(changed)}): undo the "
+                "change, or begin another run with another --directory"
+            )
+
     def save(self) -> None:
         """Write the state. A complete file exists at any time."""
         new = self.directory / "run.json.new"
@@ -276,8 +285,7 @@ class Run:
         """
         self._stopped.touch()
         slurm.cancel(f"{self.state.name}-{_PREPARE}")
-        slurm.cancel(self.state.name, "--state=PENDING")
-        slurm.cancel(self.state.name, "--signal=TERM", "--batch")
+        self._stop_jobs()
         deadline = time.monotonic() + self.state.settings.laboratory.grace
         while time.monotonic() < deadline:
             self.update_states()
@@ -285,6 +293,11 @@ class Run:
                 return
             time.sleep(1.0)
         slurm.cancel(self.state.name)
+
+    def _stop_jobs(self) -> None:
+        """Remove the jobs of the run from the queue, and ask those that run to end. Raises `SlurmError`."""
+        slurm.cancel(self.state.name, "--state=PENDING")
+        slurm.cancel(self.state.name, "--signal=TERM", "--batch")
 
     # -- on a host -----------------------------------------------------------------------------------------------------
 
@@ -298,6 +311,9 @@ class Run:
             if self._stopped.exists():
                 raise HostError("the run was stopped")
             step(host)
+        # `stop` may have come just before the job.
+        if self._stopped.exists():
+            self._stop_jobs()
 
     def _prepare(self, host: Host) -> None:
         """Send the files and wheels of the run to a host. Raises `HostError`."""
@@ -375,9 +391,10 @@ class Run:
         """Return how a session ended, with the last line of its output."""
         if not host.fetched:
             return host.problem or (task.state or "not begun").lower().replace("_", " ")
-        code = self.exit_code(host, task)
+        code, output = self.exit_code(host, task), self.results_of(host, task) / "output"
         ended = f"exit code {code}" if code is not None else f"killed ({task.state.lower().replace('_', ' ')})"
-        output = self.results_of(host, task) / "output"
+        if not output.exists() and (errors := self.results_of(host, task).with_suffix(".errors")).exists():
+            ended, output = "not begun", errors
         lines = output.read_text(errors="replace").splitlines() if output.exists() else []
         last = next((line.strip("= ") for line in reversed(lines) if line.strip("= ")), "it has written nothing")
         return f"{ended}: {last}"

@@ -4,6 +4,9 @@
 set -u
 umask 077
 index=$SLURM_ARRAY_TASK_ID results=$1/runs/$2/results/$SLURM_ARRAY_TASK_ID python=$1/runs/$2/python/bin/python count=$3
+mkdir -p "${results%/*}"
+# Slurm discards the output of this script.
+exec 2>>"$results.errors"
 cd "$1/runs/$2/files" || exit 125
 shift 3
 kernel=
@@ -13,9 +16,9 @@ while [ "$count" -gt 0 ]; do
     shift
 done
 [ -z "$kernel" ] || set -- "$@" "--fsstack-kernel=$kernel"
-mkdir -p "${results%/*}"
 # A session that has begun is not begun again.
 mkdir "$results" || exit 125
+rm "$results.errors"
 
 stopped= session=
 trap 'stopped=1; [ -z "$session" ] || kill -TERM "$session"' TERM

@@ -104,6 +104,8 @@ def _problems(settings: Settings, directory: Path) -> Iterator[str]:
     yield from (f"laboratory.{problem}" for problem in _common_problems(settings.laboratory, directory))
     if not (directory / settings.python.wheels).is_dir():
         yield f"python.wheels: there is no directory {settings.python.wheels} in {directory}"
+    if settings.python.environment and not settings.python.environment.startswith("/"):
+        yield f"python.environment: must be a path from the root on (got {settings.python.environment!r})"
     yield from _label_problems(settings.labels)
 
 

@@ -185,3 +185,28 @@ def test_steps_are_done_again_if_the_controller_of_slurm_was_restarted(tmp_path:
     assert fake.silences == {"jobs": [], "on_host": []}
     assert host.fetched
     assert not host.problem
+
+
+def test_a_job_that_slurm_gets_just_after_a_stop_is_ended(
+    tmp_path: Path, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, ended = Host("node1", "loop", "/", {}, [Task()]), list[tuple[str, ...]]()
+    stopped = begun(tmp_path, host)
+
+    def submitted(*words: object) -> str:
+        (tmp_path / "stopped").touch()
+        return "7"
+
+    monkeypatch.setattr(slurm, "submit", submitted)
+    monkeypatch.setattr(slurm, "cancel", lambda *words: ended.append(words))
+    stopped._submit(host)
+    assert ended == [("run", "--state=PENDING"), ("run", "--signal=TERM", "--batch")]
+
+
+def test_a_run_goes_on_with_the_settings_with_which_it_began(tmp_path: Path) -> None:
+    waiting = begun(tmp_path)
+    waiting.save()
+    again = Run.open(tmp_path)
+    again.check_settings(waiting.state.settings)
+    with pytest.raises(RunError, match=r"LAB\.toml \(labels\)"):
+        again.check_settings(Settings([], labels={"place": "attic"}, python=Python(environment="/opt/fsstack")))

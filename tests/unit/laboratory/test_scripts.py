@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.laboratory import run, slurm
+from pytest_fsstack.laboratory.run import Host, Task
+from pytest_fsstack.laboratory.settings import Settings
 
 #: What a shell would act on, and anything else that argv can hold.
 WORDS = st.one_of(
@@ -64,6 +66,16 @@ def test_a_session_that_has_begun_is_not_begun_again(host: Path) -> None:
         for _ in range(2)
     ]
     assert codes == [0, 125]
+    assert re.findall(r"\bmkdir\b.*\bexists", (host / "runs/r/results/7.errors").read_text())
+
+
+def test_the_reason_why_no_session_begins_is_sent(tmp_path: Path) -> None:
+    words = ["sh", str(run.SCRIPTS / "session.sh"), str(tmp_path), "r", "0"]
+    assert subprocess.run(words, env={**os.environ, "SLURM_ARRAY_TASK_ID": "0"}).returncode == 125
+    shutil.copytree(tmp_path / "runs/r/results", tmp_path / "results/node1")
+    host = Host("node1", "loop", "/", {}, [Task(state="FAILED")], job="1", fetched=True)
+    lab = run.Run(tmp_path, run.State("r", Settings([]), [], [host]))
+    assert re.match(r"not begun: .*\bfiles\b", lab.outcome(host, host.tasks[0]))
 
 
 @given(words=st.lists(WORDS))

@@ -54,6 +54,7 @@ def test_names_that_mean_the_same_disk_tomorrow_are_taken(tmp_path: Path, disk: 
         (HOST.format("loop") + '[laboratory]\nfiles = ["../x"]\n', "laboratory.files", "../x"),
         (HOST.format("loop") + '[laboratory]\nfiles = ["none.py"]\n', "laboratory.files", "none.py"),
         (HOST.format("loop") + '[laboratory]\nkernels = ["a\\nb"]\n', "laboratory.kernels[0]", "printable"),
+        (HOST.format("loop") + '[python]\nenvironment = "venv"\n', "python.environment", "'venv'"),
         (HOST.format("loop") + '[python]\nwheels = "missing"\n', "python.wheels", "missing"),
         (HOST.format("loop") + '[labels]\nplace = " "\n', "labels", "place"),
         ("[[hosts]\n", "TOML", "line 1"),
