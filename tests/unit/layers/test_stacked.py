@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -215,9 +215,11 @@ def test_no_traceback_of_a_failed_command_shows_a_key(
 class FullJournal(RecordingJournal):
     """A journal whose disk is full once a daemon has started."""
 
-    def entry(self, kind: Kind, **facts: Fact) -> AbstractContextManager[OpenEntry]:
+    @contextlib.contextmanager
+    def entry(self, kind: Kind, **facts: Fact) -> Iterator[OpenEntry]:
         self._write({"facts": facts})
-        return super().entry(kind, **facts)
+        with super().entry(kind, **facts) as entry:
+            yield entry
 
     def _write(self, line: Mapping[str, object]) -> None:
         if "pid" in str(line):
