@@ -86,17 +86,12 @@ def served(
                         grace = min(grace, 2.0)
                 if watch.aborted:
                     # Printed at once, because pytest shows no errors after a signal has ended the session.
-                    context.notify(str(error := _aborted(daemon)))
+                    context.notify(str(error := mounts.aborted(daemon.argv)))
                     raise error
                 if unmounted and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     context.notify(str(daemon.error("while its filesystem was in use")))
-
-
-def _aborted(daemon: Daemon) -> commands.CommandError:
-    text = "all that waited for it has ended with an error"
-    return commands.CommandError(daemon.argv, None, text, "it did not answer, so its connection was aborted")
 
 
 def _unmount(machine: Machine, target: Path, daemon: Daemon, watch: mounts.FuseWatch) -> None:

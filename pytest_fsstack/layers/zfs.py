@@ -38,6 +38,8 @@ _KEY = 32
 _LABELS = 1 << 20
 #: The minimum number of devices for each redundancy.
 _FEWEST = {"mirror": 2, "raidz": 2, "raidz2": 3, "raidz3": 4}
+#: Seconds for an answer of zfs-fuse before its filesystem is unmounted.
+_PATIENCE = 60.0
 #: Directories of zfs-fuse's socket, lock, and list of pools to import.
 _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 
@@ -190,7 +192,7 @@ class Zfs(PoolLayer):
             context.journal.entry(POOL, name=pool),
             self._driver(context),
             context.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.FuseWatch(machine, target),
+            mounts.FuseWatch(machine, target) as watch,
             _only([part.path for part in context.remaining(below)], context) as directory,
         ):
             machine.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
@@ -206,13 +208,17 @@ class Zfs(PoolLayer):
                 try:
                     yield Directory(target)
                 finally:
+                    watch.abort_if_hanging(min(_PATIENCE, machine.limit))
                     mounts.unmount(machine, target, served=True)
+                    if watch.aborted:
+                        raise mounts.aborted(["zfs-fuse"])
                     # At the next import, zfs-fuse mounts all filesystems with a mount point, whatever `canmount` says.
                     machine.run("zfs", "set", "mountpoint=none", pool)
             except BaseException:
-                # The first error explains why the pool is busy.
+                # The first error explains why the pool is busy. A daemon that hangs is killed with its pools.
                 with contextlib.suppress(commands.CommandError):
-                    _export(machine, pool)
+                    if not watch.aborted:
+                        _export(machine, pool)
                 raise
             _export(machine, pool)
 

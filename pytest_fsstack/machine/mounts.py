@@ -240,6 +240,12 @@ def abort_fuse(machine: Machine, target: Path) -> bool:
     return True
 
 
+def aborted(argv: Sequence[str]) -> commands.CommandError:
+    """Return the error for a FUSE server whose connection was aborted."""
+    text = "all that waited for it has ended with an error"
+    return commands.CommandError(argv, None, text, "it did not answer, so its connection was aborted")
+
+
 class FuseWatch(threading.Thread):
     """A watchdog that aborts the connection to a hanging FUSE server when the session, or a step, must end.
 

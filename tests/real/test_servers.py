@@ -32,7 +32,9 @@ from pytest_fsstack.machine.commands import wait_until
 def test_it(fsstack):
     (fsstack.path / "file").write_text("text")
     children = Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split()
-    (server,) = [pid for pid in children if os.fsencode(fsstack.path) in Path("/proc", pid, "cmdline").read_bytes()]
+    names = os.fsencode(fsstack.path), b"zfs-fuse"
+    commands = {{pid: Path("/proc", pid, "cmdline").read_bytes() for pid in children}}
+    (server,) = [pid for pid, command in commands.items() if any(name in command for name in names)]
     os.kill(int(server), signal.{signal})
     # It may wait for the disk first.
     if signal.{signal} == signal.SIGKILL:
@@ -70,9 +72,10 @@ def test_one_that_dies_while_it_is_in_use_is_named(stack: str, tmp_path: Path) -
     assert re.search(r"` .*\bSIGKILL\b", line)
 
 
-def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(tmp_path: Path) -> None:
-    said = session(tmp_path, "ext4 | gocryptfs", "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=2")
-    assert re.search(r"`gocryptfs .* connection was aborted\b", said), said
+@pytest.mark.parametrize("stack", ["ext4 | gocryptfs", "zfs"])
+def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(stack: str, tmp_path: Path) -> None:
+    said = session(tmp_path, stack, "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=8")
+    assert re.search(r"`(gocryptfs .*|zfs-fuse)` .* connection was aborted\b", said), said
 
 
 SERVER = """
