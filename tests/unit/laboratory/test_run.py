@@ -12,9 +12,10 @@ from typing import IO
 
 import pytest
 
+from pytest_fsstack.command import main
 from pytest_fsstack.laboratory import run, slurm
 from pytest_fsstack.laboratory.run import Host, Run, RunError, State, Task, unpack
-from pytest_fsstack.laboratory.settings import Common, Python, Settings
+from pytest_fsstack.laboratory.settings import Common, Python, Settings, load
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -203,10 +204,16 @@ def test_a_job_that_slurm_gets_just_after_a_stop_is_ended(
     assert ended == [("run", "--state=PENDING"), ("run", "--signal=TERM", "--batch")]
 
 
-def test_a_run_goes_on_with_the_settings_with_which_it_began(tmp_path: Path) -> None:
-    waiting = begun(tmp_path)
-    waiting.save()
-    again = Run.open(tmp_path)
-    again.check_settings(waiting.state.settings)
-    with pytest.raises(RunError, match=r"LAB\.toml \(labels\)"):
-        again.check_settings(Settings([], labels={"place": "attic"}, python=Python(environment="/opt/fsstack")))
+@pytest.mark.parametrize("change", ["", '[labels]\nplace = "attic"\n'])
+def test_a_run_goes_on_only_with_the_settings_with_which_it_began(
+    change: str, tmp_path: Path, fake: FakeSlurm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, text = tmp_path / "LAB.toml", '[[hosts]]\nname = "node1"\ndisk = "loop"\n'
+    file.write_text(text)
+    host = Host("node1", "loop", "/", {}, [Task()])
+    Run(tmp_path, State("run", load(file), [], [host])).save()
+    file.write_text(text + change)
+    # Without results, it cannot be pooled.
+    assert main(["lab", "run", f"--directory={tmp_path}", str(file)]) == 4
+    assert ("LAB.toml (labels)" in capfd.readouterr().err) == bool(change)
+    assert fake.submitted == ([] if change else ["node1"])
