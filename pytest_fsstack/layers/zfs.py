@@ -38,8 +38,6 @@ _KEY = 32
 _LABELS = 1 << 20
 #: The minimum number of devices for each redundancy.
 _FEWEST = {"mirror": 2, "raidz": 2, "raidz2": 3, "raidz3": 4}
-#: Seconds for an answer of zfs-fuse before its filesystem is unmounted.
-_PATIENCE = 60.0
 #: Directories of zfs-fuse's socket, lock, and list of pools to import.
 _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 
@@ -208,7 +206,7 @@ class Zfs(PoolLayer):
                 try:
                     yield Directory(target)
                 finally:
-                    watch.abort_if_hanging(min(_PATIENCE, machine.limit))
+                    watch.abort_if_hanging(machine.limit)
                     mounts.unmount(machine, target, served=True)
                     if watch.aborted:
                         raise mounts.aborted(["zfs-fuse"])

@@ -129,7 +129,7 @@ class Hanging(Layer):
     def opened(self, below, context):
         target = context.mountpoint(self.name)
         server = str(Path(__file__).with_name("server.py"))
-        with served(target, context, sys.executable, server, str(target), patience=10.0) as directory:
+        with served(target, context, sys.executable, server, str(target)) as directory:
             yield directory
 
 
@@ -170,7 +170,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     sessions = {
         "call": deadlocked(tmp_path / "call", f"os.stat({file})"),
         "command": deadlocked(tmp_path / "command", f'timed.run("stat", {file})', fixture=", timed"),
-        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}]); {asked}'),
+        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}]); {asked}', "--fsstack-timeout=8"),
     }
     assert commands.wait_until(lambda: all((tmp_path / name / "asked").exists() for name in sessions), 60.0)
     time.sleep(0.5)
@@ -211,7 +211,7 @@ processes.Daemon.stop = noting
 def test_one_that_stays_without_its_connection_is_soon_ended(tmp_path: Path) -> None:
     if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
         pytest.skip("; ".join(reasons))
-    layer = LAYER.replace("server, str(target),", "server, str(target), 'stays',")
+    layer = LAYER.replace("server, str(target))", "server, str(target), 'stays')")
     # Without fusectl, the abort is a forced unmount, which an open directory prevents.
     call = "fd = os.open(fsstack.path, os.O_RDONLY); mounts.abort_fuse(fsstack.machine, fsstack.path); os.close(fd)"
     test = "from pytest_fsstack.machine import mounts\n" + ASKING.format("", call)
