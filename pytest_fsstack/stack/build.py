@@ -365,7 +365,8 @@ class Built:
             self._context,
             depth=index + 1,
             required_features=self.stack.required_features(index),
-            lost_device=self._lost_device,
+            # The layers above stand on what that one has made of the others.
+            lost_device=self._lost_device if index == self._spanning else None,
         )
 
     def _fsck(self, layer: Layer) -> CheckResult | None:

@@ -197,6 +197,15 @@ def test_a_pool_without_a_layer_cannot_lose_a_device(machine: LayerMachine, cont
             built.take_away()
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_only_the_layer_on_the_devices_has_lost_one(lost: int, machine: LayerMachine, context: BuildContext) -> None:
+    machine.sizes |= {Path(loop): SECTORS for loop in ("LOOP", "LOOP2")}
+    with build(Stack.parse("md | ext4", BUILT_IN), LoopDevice(SECTORS * 512), context) as built:
+        built.take_away(lost)
+        first_mount, second_mount = (line for line in machine.commands if line.startswith("mount "))
+        assert first_mount == second_mount
+
+
 def test_a_device_is_given_back_through_the_guard(machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
     pair = first(pool, 2)
     with only("md").opened(pair, context) as place:
