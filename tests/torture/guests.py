@@ -67,6 +67,8 @@ def _ended(place: Place, vmlinuz: Path) -> Figures:
     number = place.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL))
     group, moment = place.random.random() < 0.5, place.random.uniform(0, _LIFE)
     place.write("ext4")
+    # Guests boot before the test loop begins, and signals shall come meanwhile.
+    (place.directory / "begun").touch()
     found: Figures = Counter({"cases": 1})
     what = f"a session in a guest and {number.name} at {moment:.1f} s{' to its group' if group else ''}"
     words = "-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={vmlinuz}"
