@@ -53,7 +53,9 @@ class Bcachefs(PoolLayer, Filesystem):
         },
     }
 
-    compress: str | None = option(None, "compression, such as zstd:3", levels={"lz4": 15, "gzip": 9, "zstd": 15})
+    compress: str | None = option(
+        None, "compression, such as zstd:3", levels={"lz4": range(1, 16), "gzip": range(1, 10), "zstd": range(1, 16)}
+    )
     encrypted: bool = option(False, "encrypt and authenticate all data and metadata, by ChaCha20 and Poly1305")
     replicas: int = option(1, "copies of data and metadata, each on another device of the pool", least=1)
 

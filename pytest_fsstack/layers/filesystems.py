@@ -379,7 +379,9 @@ class Btrfs(PoolLayer, Filesystem):
         "quota": SIZE,
     }
 
-    compress: str | None = option(None, "compression, such as zstd:3", levels={"zlib": 9, "lzo": 0, "zstd": 15})
+    compress: str | None = option(
+        None, "compression, such as zstd:3", choices=("lzo",), levels={"zlib": range(1, 10), "zstd": range(1, 16)}
+    )
     quota: str = option("", "limit of the quota group of all files, such as 64M. Beyond it, writing fails with EDQUOT")
     data: str | None = option(None, "profile of data, such as raid1 on a pool of 2 devices", choices=tuple(_PROFILES))
     metadata: str | None = option(None, "profile of metadata", choices=tuple(_PROFILES))
@@ -492,7 +494,8 @@ class F2fs(Filesystem):
     compress: str | None = option(
         None,
         "compress all files, such as zstd:3. F2FS then writes less, but does not free the saved space",
-        levels={"lzo": 0, "lz4": 16, "zstd": 22, "lzo-rle": 0},
+        choices=("lzo", "lzo-rle"),
+        levels={"lz4": range(1, 17), "zstd": range(1, 23)},
     )
 
     def mkfs_choices(self) -> list[str]:

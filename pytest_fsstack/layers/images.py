@@ -95,7 +95,8 @@ class Squashfs(ImageLayer):
     compress: str | None = option(
         None,
         "compression, such as zstd:19. The default is gzip",
-        levels={"none": 0, "gzip": 9, "lzo": 9, "lz4": 0, "xz": 0, "zstd": 22},
+        choices=("none", "lz4", "xz"),
+        levels={"gzip": range(1, 10), "lzo": range(1, 10), "zstd": range(1, 23)},
     )
 
     def words(self, source: Path, image: Path) -> list[str]:
@@ -137,7 +138,8 @@ class Erofs(ImageLayer):
     compress: str | None = option(
         None,
         "compression, such as zstd:19. The default is none",
-        levels={"none": 0, "lz4": 0, "lz4hc": 12, "lzma": 109, "deflate": 9, "zstd": 22},
+        choices=("none", "lz4"),
+        levels={"lz4hc": range(13), "lzma": range(110), "deflate": range(10), "zstd": range(23)},
     )
 
     def words(self, source: Path, image: Path) -> list[str]:

@@ -274,13 +274,13 @@ def option(
     *,
     choices: tuple[object, ...] = (),
     least: int | None = None,
-    levels: Mapping[str, int] | None = None,
+    levels: Mapping[str, range] | None = None,
 ) -> typing.Any:
     """Define an option of a layer: the default, its description, and allowed values or the minimum.
 
-    `levels` has the highest level of each allowed method, as in ``zstd:3``, or 0 if the method has none.
+    `levels` has further values, which may have a level, as in ``zstd:3``.
     """
-    metadata = {"doc": doc, "choices": choices or tuple(levels or ()), "least": least, "levels": levels}
+    metadata = {"doc": doc, "choices": (*choices, *(levels or ())), "least": least, "levels": levels}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -807,7 +807,7 @@ def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str,
         return None
     choices, least, levels = metadata.get("choices"), metadata.get("least"), metadata.get("levels") or {}
     if choices and value not in choices and not _has_level(value, levels):
-        up_to = ", ".join(f"{method}:{most}" for method, most in levels.items() if most)
+        up_to = ", ".join(f"{method}:{numbers[-1]}" for method, numbers in levels.items())
         or_level = f", or have a level up to {up_to}" if up_to else ""
         return f"must be one of {', '.join(map(str, choices))}{or_level} (got {value!r})"
     if least is not None and value < least:
@@ -815,10 +815,10 @@ def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str,
     return None
 
 
-def _has_level(value: object, levels: Mapping[str, int]) -> bool:
+def _has_level(value: object, levels: Mapping[str, range]) -> bool:
     """Whether the value is a method with a level, such as ``zstd:3``."""
     match = re.fullmatch(r"([\w-]+):(\d{1,3})", str(value), re.ASCII)
-    return match is not None and int(match[2]) <= levels.get(match[1], 0) > 0
+    return match is not None and int(match[2]) in levels.get(match[1], ())
 
 
 def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes: LayerClasses) -> str:

@@ -15,10 +15,11 @@ from pytest_fsstack.stack.spec import SpecError
     ("text", "facts"),
     [
         # filesystems
-        ("f2fs(compress='gzip')", r"compress: .*\blzo, lz4, zstd, lzo-rle\b.*\bzstd:22\b.*'gzip'"),
+        ("f2fs(compress='gzip')", r"compress: .*\blzo, lzo-rle, lz4, zstd\b.*\bzstd:22\b.*'gzip'"),
         ("f2fs(compress='zstd:best')", "compress: .*'zstd:best'"),
         ("btrfs(compress='lzo:9')", r"compress: .*\blzo\b.*\bzlib:9, zstd:15\b.*'lzo:9'"),
         ("btrfs(compress='zlib:10')", "compress: .*'zlib:10'"),
+        ("f2fs(compress='zstd:0')", "compress: .*'zstd:0'"),
         ("btrfs(compress='zstd', mount='noatime,nodatacow')", r"compress: .*\bnodatacow\b"),
         ("btrfs(compress='zstd', mount='nodatasum')", r"compress: .*\bnodatasum\b"),
         ("btrfs(compress='zstd', mount='compress-force=no')", r"compress: .*\bcompress-force\b"),
@@ -65,7 +66,7 @@ from pytest_fsstack.stack.spec import SpecError
             r"filenames: AES-256-XTS\b.*\bAES-256-CTS\b.*\bAES-256-HCTR2\b.*\bAES-128-CTS\b",
         ),
         ("overlay(lower='/usr:../lib')", r"lower: .*\.\./lib\b"),
-        ("squashfs(compress='xz:9')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'xz:9'"),
+        ("squashfs(compress='xz:9')", r"compress: .*\bnone, lz4, xz, gzip, lzo, zstd\b.*'xz:9'"),
         ("erofs(compress='lz4hc:13')", r"compress: .*\blz4hc:12, lzma:109\b.*'lz4hc:13'"),
         ("erofs(source='here')", "source: .*'here'"),
         ("overlay(lower='overlay')", r"lower: .*\boverlay\b"),
