@@ -166,8 +166,8 @@ class Rotting:
         sound = stack.fsck()
         self._checkers = {name for name, checked in sound.items() if checked.clean}
         if self._layer is not None:
-            above = [layer.name for layer in stack.stack.layers]
-            self._checkers &= set(above[above.index(self._layer) :])
+            names = stack.stack.layer_names
+            self._checkers &= set(names[names.index(self._layer) :])
         self._written = self._look()
         self._check_written(contents)
         self._scrubs = {name for name, checked in stack.scrub().items() if checked.clean}

@@ -297,7 +297,7 @@ class Built:
             with self._reported("scrub", layer), self.machine.limited(layer.name, "scrubbing"):
                 checked = layer.scrub(place, below, self._context_of(index))
             if checked:
-                checks[self._key_of(index)] = checked
+                checks[self.stack.layer_names[index]] = checked
         return checks
 
     def take_away(self, number: int = 1) -> None:
@@ -349,15 +349,10 @@ class Built:
     def _open_all(self, checked: dict[str, CheckResult] | None = None) -> None:
         for layer in self.stack.layers[len(self._open) :]:
             if checked is not None and (check := self._fsck(layer)):
-                checked[self._key_of(len(self._open))] = check
+                checked[self.stack.layer_names[len(self._open)]] = check
             self._add(layer, fresh=False)
         # A test that calls this in a loop is hardly ever in a state in which signals are raised.
         signals.safe_point()
-
-    def _key_of(self, index: int) -> str:
-        """Return the unique name of the layer at an index."""
-        name = self.stack.layers[index].name
-        return f"{index + 1}-{name}" if any(layer.name == name for layer in self.stack.layers[:index]) else name
 
     def _context_of(self, index: int) -> BuildContext:
         """Return the build context of the layer at an index."""

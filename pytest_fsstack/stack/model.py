@@ -675,6 +675,12 @@ class Stack:
                 raise setting.error(problem, text)
 
     @property
+    def layer_names(self) -> list[str]:
+        """Return unique names of the layers. A name has the layer's number if a lower layer has the same name."""
+        names = [layer.name for layer in self.layers]
+        return [f"{index + 1}-{name}" if name in names[:index] else name for index, name in enumerate(names)]
+
+    @property
     def has_block_layer(self) -> bool:
         """Whether a layer creates the topmost block device."""
         return any(layer.gives is Block for layer in self.layers)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,10 +170,24 @@ class Mending(Keeping):
 COPIES: dict[Path, Image] = {}
 
 
+@dataclass(frozen=True)
+class Checking(Showing):
+    """Keeps nothing of its own. Its checker finds something from the second time on."""
+
+    name: ClassVar = "checking"
+
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
+        CHECKS[below.path] += 1
+        return CheckResult(CHECKS[below.path] == 1, "counted")
+
+
+CHECKS: Counter[Path] = Counter()
+
+
 @contextlib.contextmanager
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
-    known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending, Mistaken)}
+    known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending, Checking, Mistaken)}
     context = BuildContext(directory, Journal(directory / "journal", RealMachine()))
     with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), context) as built:
         yield built
@@ -213,6 +228,12 @@ def test_what_a_layer_refuses_is_reported_and_its_checker_is_heard(tmp_path: Pat
         assert tally.outcomes == {Outcome.REPORTED: 3}
         assert tally.checked == 3
         assert re.search(r"\bnoticing: it is not as it was; .*\bnoticing$", tally.stories[0])
+
+
+def test_only_checkers_above_the_flipped_bytes_are_heard(tmp_path: Path) -> None:
+    with begun(tmp_path, "checking | keeping | checking") as rotting:
+        (story,) = rotting.flips("contents", 1).stories
+        assert story.endswith("; found by a check of 3-checking")
 
 
 def test_what_a_scrub_puts_back_is_corrected(tmp_path: Path) -> None:
