@@ -202,6 +202,18 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if fields and fields[0] not in {"Z", "X"} else None
 
 
+def _is_hidden(pid: int) -> bool:
+    """Whether /proc hides a process of this user (hidepid), such as a session while it holds keys."""
+    try:
+        os.kill(pid, 0)
+    except OSError:  # it has ended, or is another user's
+        return False
+    try:
+        return not stat_fields(_PROC / str(pid))
+    except PermissionError:
+        return True
+
+
 def _create(directory: Path) -> tuple[Path, int]:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_own(directory)
@@ -270,7 +282,7 @@ class Owner:
             return False
         if self.pid_namespace != _pid_namespace():
             return None
-        return start_time(self.pid) == self.start
+        return start_time(self.pid) == self.start or _is_hidden(self.pid)
 
     def __str__(self) -> str:
         return f"the session of process {self.pid}{'' if self.this_boot else ', before the last boot'}"

@@ -309,6 +309,23 @@ def test_a_process_of_the_same_number_that_started_later_is_not_the_session(jour
     assert [str(entry) for entry in left.entries] == [f"directory {tmp_path / 'gone'}"]
 
 
+def test_a_session_that_is_hidden_while_it_holds_keys_is_alive(
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc hides a process that leaves no core dump from its own user (hidepid=1)."""
+
+    def hidden(process: Path) -> list[str]:
+        raise PermissionError(errno.EPERM, "", str(process))
+
+    dead(journals, ("directory", {"path": str(tmp_path / "kept")}))
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(journal, "stat_fields", hidden)
+    assert leftovers(journals) == []
+    # A process of another user has the number now.
+    monkeypatch.setattr(os, "kill", lambda pid, number: hidden(Path(f"/proc/{pid}")))
+    assert len(leftovers(journals)) == 1
+
+
 def test_a_session_in_another_pid_namespace_may_be_alive(journals: Path, tmp_path: Path) -> None:
     path = dead(journals, ("directory", {"path": str(tmp_path)}), pid_namespace="pid:[1]")
     assert leftovers(journals) == []
