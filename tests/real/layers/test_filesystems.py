@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pytest_fsstack.devices import DiskDevice, LoopDevice
 from pytest_fsstack.layers import BUILT_IN, zfs
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.commands import wait_until
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
@@ -217,7 +219,9 @@ def test_what_is_not_used_is_discarded_down_to_the_file(text: str, context: Buil
         image = Path("/sys/block", stack.bottom.path.name, "loop/backing_file").read_text()
         assert "(deleted)" in image
         (stack.path / "file").unlink()
-        assert stack.trim() >= 64 << 20
+        # On a busy machine, ext4 frees the blocks a moment after its sync has returned. A second trim counts those.
+        trimmed = itertools.accumulate(iter(stack.trim, None))
+        assert wait_until(lambda: next(trimmed) >= 64 << 20, 10.0)
         data = stack.bottom.path.read_bytes()
         assert data.count(b"\0") > len(data) - (48 << 20)
 
