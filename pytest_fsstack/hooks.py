@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
 #: A key in `workerinput` of pytest-xdist: an execnet channel that closes when the controller ends.
 CONTROLLER = "fsstack_controller"
+#: The key in a worker's output of the user's mistake that ended it.
+MISTAKE = "fsstack_mistake"
 
 
 def pytest_fsstack_layers() -> Sequence[type[Layer]]:  # type: ignore[empty-body]

@@ -542,6 +542,11 @@ class Course:
         self._judge()
         self._concluded = True
         results = self.chain
+        for (step, name), test in self._tests.items():
+            measured = results.of(step, name) or self._only_prepares(step, name)
+            if test.budgets and not (measured or self.policy.once):
+                # Otherwise reports would leave out that these budgets were not judged.
+                results.judge_all(step, name, *test.budgets)
         results.carry_over = results.find_carry_over()
         if len(self.kernels) > 1 and self.boots == 1:
             self._carry_over_between = self.between().find_carry_over()
@@ -650,9 +655,12 @@ class Course:
     @property
     def waived(self) -> int:
         """Return the number of budgets of preparing tests, which have no timed block."""
-        measured, ended = self.chain.measured, self._endings
-        prepares = [key for key in self._tests if ended.get(key) == "" and measured and key[0] not in measured]
-        return sum(len(self._tests[key].budgets) for key in prepares if not self._promise(*key))
+        return sum(len(test.budgets) for key, test in self._tests.items() if self._only_prepares(*key))
+
+    def _only_prepares(self, step: str, name: str) -> bool:
+        """Whether a test ran without a timed block, and needs none."""
+        ran = self._endings.get((step, name)) == ""
+        return ran and step not in self.chain.measured and not self._promise(step, name)
 
     # -- progress ------------------------------------------------------------------------------------------------------
 

@@ -805,8 +805,6 @@ PROBED_KERNEL = "FSSTACK_PROBED"
 
 #: In `workerinput` of pytest-xdist: the identities of the session's devices by name.
 DEVICES = "fsstack_devices"
-#: The key in a worker's output of the user's mistake that ended it.
-MISTAKE = "fsstack_mistake"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:

@@ -87,6 +87,12 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[hooks.CONTROLLER] = node.gateway.newchannel()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if mistake := getattr(node, "workeroutput", {}).get(hooks.MISTAKE):
+        raise pytest.UsageError(mistake)
+
+
 def _session(request: pytest.FixtureRequest) -> Session:
     from pytest_fsstack.plugin import running
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack import options
+from pytest_fsstack import hooks, options
 from pytest_fsstack.options import labels
 from pytest_fsstack.session.ending import Ending, header
 from pytest_fsstack.session.outcomes import Outcomes
@@ -67,11 +67,6 @@ class Running:
         # Workers of pytest-xdist must resolve device names to the same devices.
         node.workerinput[options.DEVICES] = self._session.settings.identities()
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        if mistake := getattr(node, "workeroutput", {}).get(options.MISTAKE):
-            raise pytest.UsageError(mistake)
-
     def pytest_sessionstart(self) -> None:
         if not self._session.only_looks:
             self._session.set_up_machine()
@@ -120,7 +115,7 @@ class Running:
             # Pytest prints it in the worker only, where nobody sees it.
             output: dict[str, str] = getattr(session.config, "workeroutput", {})
             kernel = options.worker_input(session.config).get("kernel")
-            output[options.MISTAKE] = f"{f'in the kernel {kernel}: ' if kernel else ''}{sys.exc_info()[1]}"
+            output[hooks.MISTAKE] = f"{f'in the kernel {kernel}: ' if kernel else ''}{sys.exc_info()[1]}"
         self._ending.finish(session)
         try:
             yield

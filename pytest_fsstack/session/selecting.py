@@ -50,8 +50,8 @@ def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> 
                 item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
 
 
-def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain]) -> None:
-    """Skip measuring chains in workers of pytest-xdist, with all of their steps.
+def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain], budgets: int) -> None:
+    """Skip measuring chains in workers of pytest-xdist, with all of their steps. Warn if that skips `budgets`.
 
     Parallel measurements would disturb each other, and the controller would not get the results.
     """
@@ -61,6 +61,12 @@ def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Ch
     for item, chain in chains.items():
         if chain.timed:
             item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
+    try:
+        if budgets:
+            next(iter(chains)).warn(pytest.PytestWarning(f"no budget is judged: {IN_A_WORKER}"))
+    except pytest.PytestWarning as warning:
+        # With -W error. pytest-xdist would show an internal error.
+        raise pytest.UsageError(str(warning)) from None
 
 
 def sizes_of(item: pytest.Item, scale: str) -> Sizes:

@@ -135,7 +135,7 @@ class Session:
                 selecting.check_weights(self.settings.weights, chains)
         self.mistakes.refuse()
         selecting.apply_benchmark_filters(self.config, items)
-        selecting.skip_in_xdist_workers(self.config, chains)
+        selecting.skip_in_xdist_workers(self.config, chains, self.budgets.count)
         if not self.only_looks and not self.is_worker:
             # A worker holds them at its first stack, because it cannot end the session with a usage error.
             self.builder.hold_all(chain.device for chain in chains.values())

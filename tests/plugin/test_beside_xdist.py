@@ -52,11 +52,23 @@ def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, w
     assert not any("passed" in line or "skipped" in line for line in lines)
 
 
-def test_a_mistake_that_a_worker_finds_is_one_message_and_exit_code_4(project: Project) -> None:
-    project.write(TEST.replace('("plain", "crypt")', '("plain", "crypt")\n@pytest.mark.fsstack_sizes()'))
+def test_budgets_of_marks_are_skipped_with_a_warning(project: Project) -> None:
+    project.write(TEST.replace("benchmark", "fsstack_budget(0.3)"))
     result = project.run("-n", "1")
+    result.assert_outcomes(passed=1, skipped=2, warnings=1)
+    result.stdout.fnmatch_lines(["*PytestWarning: no budget is judged: * -n 0 *"])
+    result = project.run("-n", "1", "-W", "error")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *::test_step: fsstack_sizes: * smoke, small*"])
+    result.stderr.fnmatch_lines(["ERROR: no budget is judged: *"])
+
+
+# Without an option of the plugin, the controller has no session of its own.
+@pytest.mark.parametrize("options", [["--fsstack-seed=1"], []])
+def test_a_mistake_that_a_worker_finds_is_one_message_and_exit_code_4(project: Project, options: list[str]) -> None:
+    project.write(TEST.replace('("plain", "crypt")', '("ext4", baseline="xfs", on="nothing")'))
+    result = project.pytester.runpytest_subprocess("-n", "1", "-p", "no:cacheprovider", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *::test_step: *nothing*"])
     assert not any("INTERNALERROR" in line for line in result.outlines)
 
 
