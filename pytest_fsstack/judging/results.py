@@ -481,8 +481,10 @@ class ChainResults(msgspec.Struct):
             return Judgement(budget, None, text, Unjudged.NOT_DONE)
         metric = self.metric(step, stack, budget.metric)
         if metric is None:
-            measured = ", ".join(self.metrics(step))
-            text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
+            every = self.metrics(step)
+            text = f"{step} has no metric {budget.metric!r} here; it has: {', '.join(every)}"
+            if budget.metric in every:
+                text = f"{step} records the metric {budget.metric!r} on other stacks, but not on {stack}"
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
         if mistake := budget.wrong_sign(metric.better):
             return Judgement(budget, None, mistake, Unjudged.UNFIT)
@@ -536,7 +538,9 @@ class ChainResults(msgspec.Struct):
         if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
             text = f"{metric.name}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
             return Judgement(budget, None, text, Unjudged.UNFIT)
-        note = self.note(step, base) or "it was not measured"
+        # It may have been measured, but without this metric.
+        recorded = f"{step} does not record {metric.name!r} on it" if self.of(step, base) else "it was not measured"
+        note = self.note(step, base) or recorded
         text = f"{metric.name}: nothing to compare with: baseline {base}: {note}"
         return Judgement(budget, None, text, Unjudged.NO_BASELINE)
 

@@ -100,3 +100,15 @@ def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> Non
     assert judged.verdict is None
     assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judged.text)
     assert judged.unjudged is Unjudged.UNFIT
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"), [("ext4", Unjudged.NO_BASELINE), ("xfs", Unjudged.NO_METRIC)], ids=["reference", "stack"]
+)
+def test_the_stack_without_a_metric_that_the_other_records_is_named(lacking: str, reason: Unjudged) -> None:
+    stalls = Sample({"stalls": 3.0}, {"stalls": Metric("stalls")})
+    made = chain_of({"read": {name: [sample(1.0) if name == lacking else stalls] * 5 for name in BOTH}})
+    judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
+    assert judged.unjudged is reason
+    assert re.search(rf"(?s)(?=.*\b{lacking}\b)(?=.*'stalls').*\bnot\b", judged.text)
+    assert "it has" not in judged.text
