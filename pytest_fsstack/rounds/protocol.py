@@ -28,17 +28,19 @@ class Run:
     following: Any
     calls: dict[When, pytest.CallInfo[Any]] = field(default_factory=dict)
     reports: Reports = field(default_factory=list)
+    #: The reports of failed subtests. The test itself raises nothing then.
+    subtests: Reports = field(default_factory=list)
     #: Whether its fixtures were requested. Skip marks and hooks of other plugins come before that.
     reached: bool = False
 
     @property
     def raised(self) -> bool:
-        """Whether any phase raised an exception. Skips and expected failures count."""
-        return any(call.excinfo for call in self.calls.values())
+        """Whether any phase or subtest raised an exception. Skips and expected failures count."""
+        return bool(self.subtests) or any(call.excinfo for call in self.calls.values())
 
     @property
     def failed(self) -> bool:
-        return self.raised and any(report.failed for report in self.reports)
+        return self.raised and any(report.failed for report in [*self.subtests, *self.reports])
 
     @property
     def broke_in_setup(self) -> bool:
@@ -49,7 +51,7 @@ class Run:
     def cause(self) -> str:
         """Return the error as pytest shows it, or the reason of a skip."""
         if self.failed:
-            return "\n".join(report.longreprtext for report in self.reports if report.failed)
+            return "\n".join(report.longreprtext for report in [*self.subtests, *self.reports] if report.failed)
         skips = [report.longrepr for report in self.reports if report.skipped and isinstance(report.longrepr, tuple)]
         return "; ".join(text.removeprefix("Skipped: ") for _, _, text in skips)
 
@@ -149,6 +151,11 @@ class Protocol:
         if self._run is not None and call.when in ("setup", "call", "teardown"):
             self._run.calls[call.when] = call
         return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # Only subtests are reported during a run.
+        if self._run is not None and report.failed:
+            self._run.subtests.append(report)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

@@ -169,8 +169,10 @@ def test_it(fsstack, timed, subtests):
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 brings subtests")
 @pytest.mark.parametrize("words", [[], ["--fsstack-kernel=host", "-p", "xdist"]], ids=["loop", "controller"])
 @pytest.mark.plugins("xdist")
-def test_a_subtest_that_fails_fails_its_own_test_alone(project: Project, words: list[str]) -> None:
+def test_a_subtest_that_fails_fails_its_own_test_alone_and_ends_it_in_round_1(
+    project: Project, words: list[str]
+) -> None:
     project.write(SUBTESTS)
-    result = project.run("--fsstack-rounds=1", "-rf", *words)
+    result = project.run("--fsstack-rounds=3", "-rf", *words)
     result.assert_outcomes(failed=2, passed=1)
     assert all("[crypt" in line for line in result.outlines if line.startswith(("FAILED", "SUBFAILED")))
