@@ -46,11 +46,12 @@ class MeasureError(Exception):
 class Timed:
     """The `timed` fixture: ``with timed(bytes=...): timed.run("tar", ...)``.
 
-    `repeated` names a step that will be repeated, so its block must not change the stack.
+    `repeated` names a step that will be repeated, so its block must not change the stack. `metrics` are those that the
+    step has recorded in other rounds and on other stacks. Its own ones are added.
     """
 
-    def __init__(self, stack: Built, repeated: str = "") -> None:
-        self._stack, self._repeated = stack, repeated
+    def __init__(self, stack: Built, repeated: str = "", metrics: dict[str, Metric] | None = None) -> None:
+        self._stack, self._repeated, self._metrics = stack, repeated, {} if metrics is None else metrics
         self._extra: dict[str, tuple[Metric, float]] = {}
         self._kept: dict[str, Any] = {}
         self._incomplete = ""
@@ -258,7 +259,14 @@ class Timed:
             )
         if not isinstance(resolution, numbers.Real) or not 0 <= resolution < math.inf:
             raise MeasureError(f"timed.record({name!r}, ...) takes a resolution of 0 or more (got {resolution!r})")
-        self._extra[name] = Metric(name, unit, better, float(resolution)), float(value)
+        metric = Metric(name, unit, better, float(resolution))
+        before = self._metrics.setdefault(name, metric)
+        if (before.unit, before.better) != (unit, better):
+            raise MeasureError(
+                f"timed.record({name!r}, ...) has unit={unit!r} and better={better!r}, but before (perhaps on another "
+                f"stack) it had unit={before.unit!r} and better={before.better!r}: give all of its figures one unit"
+            )
+        self._extra[name] = metric, float(value)
 
     def keep(self, name: str, value: Any) -> None:
         """Store data of this round in the JSON: a tool's output as text, or a curve as a list of pairs of numbers.

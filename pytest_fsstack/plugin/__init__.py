@@ -117,11 +117,11 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
     """Time a section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.rounds.chains import measures
-    from pytest_fsstack.rounds.runner import REPEATED, SAMPLE
+    from pytest_fsstack.rounds.runner import METRICS, REPEATED, SAMPLE
 
     if not measures(request.node):
         pytest.fail("timed is not an argument of the test, so nothing would be measured: make it one", pytrace=False)
-    block = Timed(fsstack, request.node.stash.get(REPEATED, ""))
+    block = Timed(fsstack, request.node.stash.get(REPEATED, ""), request.node.stash.get(METRICS, {}))
     yield block
     if block.sample is not None:
         request.node.stash[SAMPLE] = block.sample

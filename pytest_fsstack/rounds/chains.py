@@ -13,6 +13,7 @@ from pytest_fsstack.rounds.protocol import Phase, Run, phases_of, raising_again
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.repetition import RepeatCount
+    from pytest_fsstack.judging.sample import Metric
     from pytest_fsstack.stack.model import Device, Stack
 
 
@@ -91,6 +92,8 @@ class Chain:
     #: Whether any of the tests measures. Other chains run without rounds.
     timed: bool = False
     has_run: bool = False
+    #: By step, the metrics that its workloads have recorded on any stack in any round.
+    metrics: dict[str, dict[str, Metric]] = field(default_factory=dict)
     outcomes: dict[pytest.Item, ItemOutcome] = field(default_factory=dict)
 
     def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:

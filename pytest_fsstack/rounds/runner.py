@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options import value as option_value
 from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SAMPLE = pytest.StashKey[Sample]()
 #: The name of a step that will be repeated. The `timed` fixture then checks that it writes nothing.
 REPEATED = pytest.StashKey[str]()
+#: The metrics that the step has recorded so far.
+METRICS = pytest.StashKey[dict[str, Metric]]()
 #: The current round from 0, for the fixture `fsstack_seed`.
 ROUND = pytest.StashKey[int]()
 
@@ -83,6 +85,7 @@ class Runner:
         count, started = this.repetitions.get(step, 1), time.monotonic()
         outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), list[Sample]()
         item.stash[ROUND] = this.number
+        item.stash[METRICS] = chain.metrics.setdefault(step, {})
         for number in range(1, count + 1):
             # Checking once is enough, and checking in each round would take longer than most steps.
             item.stash[REPEATED] = step if step in this.repetitions and this.number == 0 and number == 1 else ""

@@ -39,6 +39,15 @@ def test_a_budget_or_a_benchmark_without_a_timed_block_fails(project: Project, m
     result.stdout.fnmatch_lines([f"*{promise}*with timed()*"])
 
 
+@pytest.mark.parametrize("unit", ["fsstack.stack.id", "str(fsstack_seed)"], ids=["stacks", "rounds"])
+def test_a_figure_whose_unit_changes_fails_its_test(project: Project, unit: str) -> None:
+    test = UNMARKED.replace('unit="coins"', f"unit={unit}").replace("timed, cost", "timed, fsstack_seed, cost")
+    project.write(test)
+    result = project.run("--fsstack-rounds=2", "-k", "dear")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*MeasureError: timed.record('cost', ...) has unit=*"])
+
+
 UNTIMED = "import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\ndef test_it(fsstack):\n    pass\n"
 WITHOUT_STACKS = "\n@pytest.mark.fsstack_budget('10%')\ndef test_none():\n    pass\n"
 
