@@ -15,7 +15,16 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import CarryOver, FigureKey, Round, carry_overs, cost
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.sample import METRICS, Better, Metric, RoundNumber, Sample
+from pytest_fsstack.judging.sample import (
+    METRICS,
+    Better,
+    LogError,
+    Metric,
+    OverheadNumber,
+    RoundNumber,
+    Sample,
+    Typical,
+)
 from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.units import format_quantity, percent
 
@@ -123,13 +132,13 @@ class Overhead(msgspec.Struct, frozen=True):
     #: The name of its series.
     series: str
     reference: str
-    estimate: float
+    estimate: OverheadNumber
     low: float
     high: float | None
     confidence: float
-    rounds: int
+    rounds: RoundNumber
     #: The standard error of the log-ratio; null without at least two pairs of rounds.
-    error: float | None = None
+    error: LogError | None = None
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -141,7 +150,7 @@ class Figure(msgspec.Struct, frozen=True):
     better: Better
     #: Figures that differ by less are equal.
     resolution: float
-    median: float
+    median: Typical
     overhead: Overhead | None = None
 
 

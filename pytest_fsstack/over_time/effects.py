@@ -8,7 +8,7 @@ host that differs do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf, lgamma, log, log1p, sqrt
+from math import exp, expm1, inf, lgamma, log, log1p, sqrt
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
@@ -63,7 +63,8 @@ def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Seque
     divided by the correction of Welch (Biometrika 38 (1951) 330), and p is that of his F test.
     """
     number = len(hosts)
-    if number < 2 or min(rounds) < 2 or min(errors) <= 0:
+    # Smaller errors are those of the arithmetic.
+    if number < 2 or min(rounds) < 2 or min(errors) < 1e-12:
         return None
     weights = [error**-2 for error in errors]
     total = sum(weights)
@@ -97,6 +98,11 @@ def farthest(hosts: Sequence[float]) -> FarthestHost | None:
     distance = _distance(hosts[host], [*hosts[:host], *hosts[host + 1 :]])
     tail = 0.0 if distance == inf else 2 * (1 - student_share(distance, number - 2))
     return FarthestHost(host, min(1.0, number * tail))
+
+
+def overhead_of(ratio: float) -> float:
+    """Return the overhead of a log-ratio. It is finite, also if the end of a range is far beyond all figures."""
+    return expm1(min(ratio, 700.0))
 
 
 def _distance(host: float, others: Sequence[float]) -> float:

@@ -309,7 +309,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         row.missing,
         overhead,
         interval,
-        OverheadInterval(expm1(prediction.low), expm1(prediction.high), 1 - 2 * rates.alpha) if prediction else None,
+        OverheadInterval(*map(effects.overhead_of, prediction), 1 - 2 * rates.alpha) if prediction else None,
         _heterogeneity(figures, ratios),
         _without(figures, ratios),
         figures[other.host].host if other and other.p < rates.differing else "",

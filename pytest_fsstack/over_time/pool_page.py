@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log1p
+from math import log1p
 
 from pytest_fsstack.over_time import pool_text
+from pytest_fsstack.over_time.effects import overhead_of
 from pytest_fsstack.over_time.pool import HostFigure, OverheadInterval, Pool, Pooled
 from pytest_fsstack.report import draw, html
 from pytest_fsstack.report.draw import Interval, Mark
@@ -78,7 +79,7 @@ def _own_interval(figure: HostFigure, alpha: float) -> OverheadInterval | None:
     if figure.error is None or figure.rounds < 2:
         return None
     reach, centre = student_quantile(1 - alpha, figure.rounds - 1) * figure.error, log1p(figure.overhead)
-    return OverheadInterval(exp(centre - reach) - 1, exp(centre + reach) - 1, 1 - 2 * alpha)
+    return OverheadInterval(overhead_of(centre - reach), overhead_of(centre + reach), 1 - 2 * alpha)
 
 
 def _summaries(entry: Pooled) -> list[Interval]:

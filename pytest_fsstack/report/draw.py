@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from math import ceil, floor, isfinite, log, log10
+from math import ceil, copysign, floor, isfinite, log, log10
 from typing import NamedTuple
 
+from pytest_fsstack.judging.sample import saturated
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.units import shortened
 
@@ -69,7 +70,8 @@ class Scale:
     @classmethod
     def covering(cls, values: Iterable[float], start: float, end: float, logarithmic: bool | None = None) -> Scale:
         """Return a scale that covers all values. By default, it is logarithmic if they are far apart."""
-        every = [value for value in values if isfinite(value)] or [1.0]
+        # Saturated, so that the calculations below stay finite.
+        every = [copysign(saturated(abs(value)), value) for value in values if isfinite(value)] or [1.0]
         low, high = min(every), max(every)
         if logarithmic is None:
             logarithmic = low > 0 and high / low > 4

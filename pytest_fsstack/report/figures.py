@@ -403,16 +403,22 @@ def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
         return
     heat = Heat(overheads)
     cells = [
-        (" ".join(filter(None, [row.name, row.facet])), [_square(heat, estimates[row, step]) for step in steps])
+        (
+            " ".join(filter(None, [row.name, row.facet])),
+            [_square(heat, estimates[row, step], row.chain.note(step, row.stack)) for step in steps],
+        )
         for row in every
         if row.stack != row.chain.reference(row.stack)
     ]
     title = f"What each stack costs over {reference(family[0])}: x1 is white, the darkest is {heat.ends}"
+    if any(square.text.endswith("*") for _, squares in cells for square in squares):
+        title += "; *: incomplete, as other reports explain"
     yield title, draw.squares(title, steps, cells)
 
 
-def _square(heat: Heat, estimate: Estimate | None) -> draw.Square:
+def _square(heat: Heat, estimate: Estimate | None, note: str) -> draw.Square:
+    """Return a square. It has a star if the stack lacks rounds or did not do all of its work."""
     if estimate is None:
         return draw.Square("-", "", 0.0)
-    kind = "cheaper" if estimate.overhead < 0 else "dearer"
-    return draw.Square(OverheadUnit(True).signed(estimate.overhead), kind, heat.share(estimate.overhead))
+    kind, text = "cheaper" if estimate.overhead < 0 else "dearer", OverheadUnit(True).signed(estimate.overhead)
+    return draw.Square(f"{text} *" if note else text, kind, heat.share(estimate.overhead))

@@ -283,6 +283,20 @@ def test_all_reports_name_each_host_and_the_verdict(said: Said) -> None:
     said("hosts", "--html", "no/such/page", code=1)
 
 
+@pytest.mark.parametrize(("fact", "figure"), [("estimate", 1e308), ("error", 1e308), ("rounds", 2**40)])
+def test_a_file_with_absurd_figures_is_named(said: Said, fact: str, figure: float) -> None:
+    content = json.loads(Path("hosts/host1.json").read_text())
+    content["chains"][0]["derived"]["write"]["luks"]["figures"]["seconds"]["overhead"][fact] = figure
+    Path("hosts/host1.json").write_text(json.dumps(content))
+    assert re.search(r"host1\.json: .*\bExpected\b", said("hosts", "--html", "pool.html", code=0))
+
+
+def test_hosts_that_have_nothing_in_common_are_pooled(said: Said) -> None:
+    for number in range(3):
+        save(f"hosts/host{number}.json", session(number, 1e190 if number else 0.0))
+    said(*(f"hosts/host{number}.json" for number in range(3)), "--html", "pool.html", code=0)
+
+
 @pytest.mark.parametrize("number", [3, 60])
 def test_kernels_are_rows_and_hosts_are_columns_while_they_fit(said: Said, number: int) -> None:
     for host in range(number):

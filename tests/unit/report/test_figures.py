@@ -38,7 +38,13 @@ def card_of(results: Results, title: str) -> Card:
 # -- axes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("values", [[0.7, 1.0, 14.0], [1e-6, 5.0], [1.0, 1.0], [0.0, 3.0], [0.0], [99.5, 100.5], []])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([0.7, 1.0, 14.0], [1e-6, 5.0], [1.0, 1.0], [0.0, 3.0], [0.0], [99.5, 100.5], []),
+        *([5e-324, 1.0], [1.0, 1e308], [5e-324, 1e308], [-1e308, 1e308]),
+    ],
+)
 def test_a_scale_has_a_place_for_each_value_and_ticks_between_its_ends(values: list[float]) -> None:
     scale = draw.Scale.covering(values, 10, 110)
     places = [scale.at(value) for value in sorted(values)]
@@ -71,7 +77,8 @@ def test_the_heat_map_has_each_overhead_once_and_a_mark_for_what_was_not_measure
     (chain,) = results.chains
     shown = texts(figures.heat_maps(results))
     assert shown.count("x1.50") == shown.count("x4.50") == len(chain.steps)
-    assert shown.count("-") == len(chain.steps)
+    assert shown.count("x1.20 *") == shown.count("-") == len(chain.steps)
+    assert any("*: incomplete" in text for text in shown)
     assert set(chain.steps) <= set(shown)
     assert "absent" in shown
     assert chain.baseline not in shown
