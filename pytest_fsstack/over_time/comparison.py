@@ -351,7 +351,8 @@ class _Judge:
         if not ratios_now or not ratios_then:
             return replace(change, explanation=NO_RATIO if ratios_now or ratios_then else "")
         if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:
-            return self._by_runs(change, ratios_now, ratios_then)
+            machines = {self.machines[side][number] for side, facts in enumerate((now, then)) for number in facts}
+            return self._by_runs(change, ratios_now, ratios_then, len(machines))
         earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
         if len(earlier) >= spread.MIN_EARLIER_RUNS:
             return self._by_spread(change, ratios_now, earlier)
@@ -369,9 +370,13 @@ class _Judge:
         machine = _single_machine([self.machines[0][number] for number in now])
         return [fact for number, fact in then.items() if machine and self.machines[1][number] == machine]
 
-    def _by_runs(self, change: Change, ratios_now: Sequence[float], ratios_then: Sequence[float]) -> Change:
+    def _by_runs(
+        self, change: Change, ratios_now: Sequence[float], ratios_then: Sequence[float], machines: int
+    ) -> Change:
         verdict = runs.judge(ratios_now, ratios_then, self.limit, self.alpha) if self.limit is not None else None
-        explanation = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs"
+        # Several machines are no mistake. But then they may be the cause of a proven difference.
+        of_machines = f" of {machines} machines" if machines > 1 else ""
+        explanation = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs{of_machines}"
         if self.limit is not None and verdict is None:
             count = runs.min_runs(self.alpha)
             explanation = (

@@ -51,6 +51,8 @@ class CommandLine:
 
             config.pluginmanager.register(FioFiles(config), "fsstack-fio")
         if options.any_given(config):
+            if (source := options.on_command_line(config, "boots")) and not options.given_for(config, "kernel"):
+                raise pytest.UsageError(f"{source.where} does nothing without --fsstack-kernel: add one")
             if options.given_for(config, "command"):
                 from pytest_fsstack.session.commands import Commands
 

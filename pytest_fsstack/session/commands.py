@@ -212,10 +212,20 @@ class FioFiles:
 
     def __init__(self, config: pytest.Config) -> None:
         self._patterns: list[str] = options.value(config, "fio")
+        source = options.on_command_line(config, "fio")
+        #: Patterns of the command line that have matched no file. The ini also applies to other sessions.
+        self._unmatched = list(source.texts) if source else []
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         is_named = file_path.suffix == ".fio" and parent.session.isinitpath(file_path)
+        self._unmatched = [pattern for pattern in self._unmatched if not file_path.match(pattern)]
         if is_named or any(map(file_path.match, self._patterns)):
             file: FioFile = FioFile.from_parent(parent, path=file_path)
             return file
         return None
+
+    def pytest_collection_finish(self) -> None:
+        if self._unmatched:
+            raise pytest.UsageError(
+                f"--fsstack-fio={self._unmatched[0]}: no file in the collected directories has such a name"
+            )

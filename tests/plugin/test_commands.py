@@ -267,6 +267,9 @@ def test_fio_files_are_collected_by_their_names(project: Project, jobs: Path) ->
         "jobs/rand read.job::rand_read[plain]"
     ]
     assert collected("jobs/rand read.fio") == [one]
+    result = project.run("jobs", "--fsstack-fio=*.job", "--fsstack-fio=*.ini")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-fio=[*].ini: *"])
 
 
 @pytest.mark.parametrize(

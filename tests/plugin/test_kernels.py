@@ -475,6 +475,7 @@ def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Proje
         (["--fsstack-kernel=a", "--fsstack-boots=0"], "--fsstack-boots: * 1 * 0)"),
         (["--fsstack-kernel=a", "--fsstack-max-regression=lots"], "--fsstack-max-regression: * 5% *'lots')"),
         (["--fsstack-kernel=a", "--fsstack-max-regression=5%"], "--fsstack-max-regression * second --fsstack-kernel*"),
+        (["--fsstack-boots=3"], "--fsstack-boots *without --fsstack-kernel: *"),
         (["--fsstack-kernel=a", "-n2"], "--fsstack-kernel * -n * --tx *"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "* pytest-xdist *: pip install pytest-fsstack?kernel?"),
     ],

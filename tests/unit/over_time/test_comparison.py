@@ -96,6 +96,14 @@ def test_earlier_runs_of_another_machine_or_one_that_is_not_known_do_not_count(m
     assert only(compare([run(0.65, machine=None)], unknown, limit=0.05)).outcome is None
 
 
+def test_three_runs_a_side_of_several_machines_are_judged_and_the_machines_counted() -> None:
+    now, then = ([run(cost + step / 1000) for step in range(5)] for cost in (0.65, 0.5))
+    assert "machine" not in only(compare(now, then, limit=0.05)).explanation
+    change = only(compare([*now[1:], run(0.65, machine="1" * 32)], then, limit=0.05))
+    assert change.outcome == "fail"
+    assert change.explanation.endswith("5 runs of 2 machines")
+
+
 def test_those_of_this_machine_alone_are_compared_with_if_they_are_enough() -> None:
     then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
     found = compare([run(0.65)], [*then, run(0.9, machine="1" * 32)], limit=0.05)
