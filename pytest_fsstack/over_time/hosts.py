@@ -124,7 +124,8 @@ def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metri
 def _is_ratio(chain: ChainResults, step: str, stack: str, metric: str) -> bool:
     """Whether the figures of a stack and its reference are more than noise."""
     by_stack = chain.derived[step]
-    figures = [by_stack[name].figures.get(metric) for name in (stack, chain.reference(stack)) if name in by_stack]
+    names = [name for name in (stack, chain.reference(stack)) if name in by_stack and name in chain.stacks]
+    figures = [by_stack[name].figures.get(metric) for name in names]
     return len(figures) == 2 and all(figure is not None and figure.median > figure.resolution for figure in figures)
 
 

@@ -295,7 +295,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
     outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
-    prediction = effects.predicted(ratios, rates.alpha)
+    prediction = [effects.overhead_of(end) for end in effects.predicted(ratios, rates.alpha) or ()]
     return Pooled(
         key.name,
         key.test,
@@ -309,7 +309,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         row.missing,
         overhead,
         interval,
-        OverheadInterval(*map(effects.overhead_of, prediction), 1 - 2 * rates.alpha) if prediction else None,
+        OverheadInterval(prediction[0], prediction[1], 1 - 2 * rates.alpha) if prediction else None,
         _heterogeneity(figures, ratios),
         _without(figures, ratios),
         figures[other.host].host if other and other.p < rates.differing else "",

@@ -291,6 +291,14 @@ def test_a_file_with_absurd_figures_is_named(said: Said, fact: str, figure: floa
     assert re.search(r"host1\.json: .*\bExpected\b", said("hosts", "--html", "pool.html", code=0))
 
 
+def test_a_baseline_that_is_no_stack_gives_no_figure(said: Said) -> None:
+    content = json.loads(Path("hosts/host1.json").read_text())
+    (chain,) = content["chains"]
+    chain["baseline"], chain["derived"]["write"]["xfs"] = "xfs", chain["derived"]["write"]["ext4"]
+    Path("hosts/host1.json").write_text(json.dumps(content))
+    assert re.search(r"host1\.json: no overhead", said("hosts", code=0))
+
+
 def test_hosts_that_have_nothing_in_common_are_pooled(said: Said) -> None:
     for number in range(3):
         save(f"hosts/host{number}.json", session(number, 1e190 if number else 0.0))
