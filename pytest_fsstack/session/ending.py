@@ -116,7 +116,8 @@ class Ending:
             self._print_for_machines(reporter)
         self.write_reports()
         if self._measured_nothing:
-            judged = "0 budgets judged" if self._judged_nothing and self._settings.strict else "0 comparisons"
+            budgets = counted(self._budgets.count, "budget")
+            judged = f"0 of {budgets} judged" if self._judged_nothing else "0 comparisons"
             self._say(f"{judged}: this gate has measured nothing, and so it fails", red=True)
         elif self._judged_nothing:
             self._say(f"no budget was judged: this session had {counted(self._budgets.count, 'budget')}", red=True)
