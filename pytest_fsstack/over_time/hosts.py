@@ -98,17 +98,18 @@ def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metri
     key = series_key(session.metadata, chain, step, stack, metric)
     figure = derived.figures.get(metric)
     overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
-    if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
-        # A step without a figure on any stack only prepares.
-        measures = any(other.figures for other in chain.derived.get(step, {}).values())
-        if reason := derived.incomplete or chain.note(step, stack) or ("not measured" if measures else ""):
-            session.notes[key] = reason
-        return
     judged = tuple(
         JudgedBudget(judgement.budget, judgement.outcome)
         for judgement in chain.judgements_of(step, stack)
         if judgement.budget.metric == metric
     )
+    if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
+        # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
+        measures = any(other.figures for other in chain.derived.get(step, {}).values())
+        lacking = "not measured" if measures and (judged or metric == "seconds") else ""
+        if reason := derived.incomplete or chain.note(step, stack) or lacking:
+            session.notes[key] = reason
+        return
     session.readings[key] = Reading(
         figure.unit,
         figure.better,

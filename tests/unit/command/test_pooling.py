@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Results, StackInfo
+from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.over_time.effects import MIN_HOSTS
 from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import in_unit, run
@@ -138,6 +139,21 @@ def test_a_stack_that_no_host_measured_is_named_and_fails_a_strict_gate(said: Sa
     strict = said("hosts", "--limit", "60%", "--strict", code=1)
     assert re.findall(r"^fsstack: .*\(--strict\)$", strict, re.MULTILINE) == [strict.splitlines()[-1]]
     assert "T write on btrfs: " in strict.splitlines()[-1]
+
+
+def test_a_metric_of_another_stacks_budget_is_missing_on_none(said: Said) -> None:
+    stalls = {"stalls": Metric("stalls")}
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead)
+        (chain,) = results.chains
+        chain.stacks["xfs"] = StackInfo("xfs", "xfs")
+        chain.samples["write"]["xfs"] = dict(chain.of("write", "ext4"))
+        for name in "ext4", "luks":
+            for index, sample in chain.of("write", name).items():
+                chain.add("write", name, Sample({**sample.values, "stalls": 3.0 + index / 100}, stalls), index)
+        chain.judge_all("write", "luks", Budget("stalls", overhead=0.5))
+        save(f"hosts/host{number}.json", results)
+    assert "no host has a figure" not in said("hosts", "--strict", code=0)
 
 
 @pytest.mark.parametrize(("limit", "code"), [(1.0, 1), (9.0, 0)])
