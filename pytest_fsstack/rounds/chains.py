@@ -191,7 +191,7 @@ def step_of(item: pytest.Function, parameter: StackParameter) -> str:
         return name
     words = f"-{item.callspec.id}-"
     # Each value of a class's parameters has its own chain, so steps do not repeat it.
-    for part in filter(None, (parameter.test_id, _words_of_class(item))):
+    for part in filter(None, (parameter.test_id, *_words_of_class(item))):
         words = words.replace(f"-{part}-", "-", 1)
     return f"{name}[{inner}]" if (inner := words.strip("-")) else name
 
@@ -233,7 +233,7 @@ def _chain_id(item: pytest.Function, step: str) -> str:
     assert item.parent is not None
     if not isinstance(item.parent, pytest.Class):
         return f"{item.parent.nodeid}::{item.originalname}{step.removeprefix(plain_name(item))}"
-    words = _words_of_class(item)
+    words = "-".join(_words_of_class(item))
     return f"{item.parent.nodeid}[{words}]" if words else item.parent.nodeid
 
 
@@ -244,23 +244,28 @@ def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain
     return Chain(name, parameter.device, parameter.baseline, top.parent)
 
 
-def _words_of_class(item: pytest.Function) -> str:
-    """Return the values of a class's own parameters, as pytest writes them. Empty if there are none."""
-    words = []
-    for name in dict.fromkeys(_parameters_of_class(item)):
-        value, index = item.callspec.params.get(name), item.callspec.indices.get(name, 0)
-        words.append(str(value) if isinstance(value, str | int | float | None) else f"{name}{index}")
-    return "-".join(words)
+def _words_of_class(item: pytest.Function) -> list[str]:
+    """Return the values of a class's own parameters as one text, as in the ids of tests, then those of shared fixtures.
 
-
-def _parameters_of_class(item: pytest.Function) -> Iterator[str]:
-    """Yield the names of a class's own parameters, and of those of fixtures that its tests share."""
+    In an id, those of fixtures stand elsewhere.
+    """
     if not isinstance(item.parent, pytest.Class):
-        return
-    for mark in item.parent.iter_markers("parametrize"):
+        return []
+    own = list(_parameters_of(item.parent))
+    shared = [[name] for name in item.parent.stash.get(SHARED, ()) if name not in own]
+    return ["-".join(_word(item, name) for name in names) for names in (own, *shared) if names]
+
+
+def _word(item: pytest.Function, name: str) -> str:
+    value, index = item.callspec.params.get(name), item.callspec.indices.get(name, 0)
+    return str(value) if isinstance(value, str | int | float | None) else f"{name}{index}"
+
+
+def _parameters_of(parent: pytest.Class) -> Iterator[str]:
+    """Yield the names of a class's own parameters."""
+    for mark in parent.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         yield from names.replace(",", " ").split() if isinstance(names, str) else names
-    yield from item.parent.stash.get(SHARED, ())
 
 
 def _find_shared(items: Iterable[pytest.Item]) -> None:

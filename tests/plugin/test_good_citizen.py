@@ -230,6 +230,14 @@ def test_each_value_of_a_fixture_of_all_tests_of_a_class_is_a_chain(
     assert [line.removesuffix(" plain") for line in project.log if line.endswith(" plain")] == order
 
 
+def test_steps_repeat_no_value_of_their_chain(project: Project) -> None:
+    text = FIXTURE.format(write=", block").replace("self, fsstack", "self, fsstack, size")
+    project.write(text.replace("@pytest.mark.fsstack", '@pytest.mark.parametrize("size", [1])\n@pytest.mark.fsstack'))
+    assert project.run("--fsstack-rounds=1", "--fsstack-json=out.json").ret == pytest.ExitCode.OK
+    chains = {chain.id.partition("::")[2]: chain.steps for chain in chains_of(Path("out.json"))}
+    assert chains == {f"TestChain[1-{block}]": ["write", "read"] for block in ("1k", "4k")}
+
+
 def test_a_property_is_recorded_once_and_not_in_each_round(project: Project) -> None:
     project.write(CLASS)
     project.run("--fsstack-rounds=3", "--junit-xml=report.xml")
@@ -255,11 +263,21 @@ def test_who_cannot_be_given_a_stack_is_told_so_in_a_sentence(project: Project) 
                 request.getfixturevalue("timed")
 
         @pytest.mark.fsstack("plain")
+        class TestMeasured:
+            def test_late(self, fsstack, request):
+                with request.getfixturevalue("timed")(cold=False):
+                    pass
+
+            def test_early(self, fsstack, timed):
+                with timed(cold=False):
+                    pass
+
+        @pytest.mark.fsstack("plain")
         def test_well(fsstack):
             pass
     """)
-    result = project.run()
-    assert result.parseoutcomes() == {"passed": 1, "failed": 2, "errors": 1}
+    result = project.run("--fsstack-rounds=1")
+    assert result.parseoutcomes() == {"passed": 3, "failed": 2, "errors": 1}
     result.stdout.no_fnmatch_line("*AttributeError*")
     assert sum("fsstack" in line and "timed" in line and "argument" in line for line in result.outlines) >= 2
     result.stdout.fnmatch_lines(["*timed *argument*measured*"])
