@@ -27,13 +27,11 @@ def start(config: pytest.Config, session: Session) -> None:
     """Register the plugins that the options request. Raises `pytest.UsageError`."""
     if hasattr(config, "workerinput"):
         return  # the controller compares and saves
-    if options.value(config, "dry-run"):
-        return  # the dry run reads earlier runs itself
-    for name in ("compare", "save-reference", "history"):
-        if options.value(config, name) and config.getoption("benchmark_disable", False):
-            raise pytest.UsageError(
-                f"--fsstack-{name}: nothing is measured with --benchmark-disable; remove one of the options"
-            )
+    if options.only_looks(config):
+        return  # nothing is measured, and the dry run reads earlier runs itself
+    for name in "compare", "save-reference", "history":
+        if (flag := options.runs_once_by(config)) and options.value(config, name):
+            raise pytest.UsageError(f"--fsstack-{name}: nothing is measured with {flag}; remove one of the options")
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
@@ -43,9 +41,6 @@ def start(config: pytest.Config, session: Session) -> None:
             "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or a second --fsstack-kernel: add "
             "one"
         )
-    for name in "save-reference", "history":
-        if (flag := options.runs_once_by(config)) and options.value(config, name):
-            raise pytest.UsageError(f"--fsstack-{name}: nothing is measured with {flag}; remove one of the options")
     if path := options.value(config, "save-reference"):
         config.pluginmanager.register(
             SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"
@@ -120,13 +115,11 @@ class Comparing:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         self._session = session
-        if not options.only_looks(self.config):
-            chains = self.session.chains
-            self._refuse_undecidable({chains[item].id for item in session.items if item in chains})
+        chains = self.session.chains
+        self._refuse_undecidable({chains[item].id for item in session.items if item in chains})
         # This wraps the loop of the kernels' controller, whose results exist after that loop.
         result = yield
-        if not options.only_looks(self.config):
-            self._compare()
+        self._compare()
         return result
 
     def _refuse_undecidable(self, tests: Collection[str]) -> None:
@@ -226,7 +219,7 @@ class Comparing:
 
     def pytest_report_header(self) -> list[str]:
         """Warn before the first round if the limit cannot decide."""
-        if self.limit is None or options.only_looks(self.config):
+        if self.limit is None:
             return []
         from pytest_fsstack.over_time.text import plan_in_short
 
@@ -262,8 +255,6 @@ class SavingReference:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
         # Run after all other hooks that may fail the session.
-        if options.only_looks(session.config):
-            return
         results, say = self.session.results, self.session.say
         if session.exitstatus != pytest.ExitCode.OK or results.interrupted:
             say(f"not saved as a reference, because this run failed: {self.file.shown} is unchanged", red=True)
@@ -285,8 +276,7 @@ class AddingToHistory:
     def __init__(self, session: Session, path: Path) -> None:
         self.session, self.path = session, path
         try:
-            if not options.only_looks(session.config):
-                path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             ReportFile("history", path).check()
         except (ReportError, OSError) as error:
             raise pytest.UsageError(f"--fsstack-history: {error}") from None
@@ -294,8 +284,6 @@ class AddingToHistory:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
-        if options.only_looks(session.config):
-            return
         results, name = self.session.results, ReportFile("history", self.path).shown
         try:
             if not any(chain.samples for chain in results.chains):

@@ -284,10 +284,7 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
             ["--fsstack-save-reference=a.json", "--benchmark-disable"],
             "--fsstack-save-reference: *--benchmark-disable*",
         ),
-        (
-            ["--fsstack-compare=test_it.py", "--benchmark-disable"],
-            "--fsstack-compare: *--benchmark-disable*",
-        ),
+        (["--fsstack-compare=test_it.py", "--setup-only"], "--fsstack-compare: *--setup-only*"),
         (["--fsstack-max-regression=5%"], "--fsstack-max-regression*--fsstack-compare=FILE*"),
         (["--fsstack-compare-anyway"], "--fsstack-compare-anyway * --fsstack-compare=FILE"),
     ],
@@ -325,7 +322,7 @@ def test_every_run_is_added_whether_it_passed_or_not(project: Project, machines_
 def test_the_directory_of_a_history_is_made(project: Project) -> None:
     project.write(TEST)
     directory = project.pytester.path / "deep/runs"
-    project.run("--fsstack-history=deep/runs", "--collect-only")
+    assert project.run("--fsstack-history=deep/runs", "--fixtures").ret == pytest.ExitCode.OK
     assert not directory.exists()
     project.run("--fsstack-rounds=2", "--fsstack-history=deep/runs")
     assert len(read(file_of(directory, MACHINE)).runs) == 1
