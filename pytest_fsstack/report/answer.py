@@ -396,16 +396,18 @@ def _failed(results: Results) -> Iterator[Problem]:
     for chain in results.chains:
         for step, stack in places(chain):
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
-            # A test that ended before its last round has an error of its own. So has one that measured nothing.
+            reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
+            # A test that ended before its last round has an error of its own, unless it was a skip. So has one that
+            # measured nothing.
             ended = chain.note(step, stack) or not chain.of(step, stack)
-            if test and worst in ("fail", "inconclusive") and not ended:
+            fails_by_itself = ended and not (test and reason in test.text)
+            if test and worst in ("fail", "inconclusive") and not fails_by_itself:
                 # What is undecided has its own line, also if --fsstack-strict fails the test.
                 reported.add(test.id)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
-                reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
-                remedy = "" if ended else _remedy(chain, step, stack)
+                remedy = "" if fails_by_itself else _remedy(chain, step, stack)
                 yield Problem("failed", f"{step} on {stack}{where}", reason, remedy)
     for test in results.tests.values():
         if test.outcome == "failed" and test.id not in reported:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.describe import describe_failure
 from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.report import answer, consoles, html, markdown, terminal
@@ -187,6 +188,16 @@ def test_a_test_that_fails_by_itself_is_named_beside_its_broken_budget() -> None
     budget, error = [problem for problem in answer.problems(results) if problem.kind == "failed"]
     assert (budget.what, budget.remedy) == ("write on btrfs", "")
     assert (error.what, error.reason) == (test.id, test.text)
+
+
+def test_a_broken_budget_of_a_test_that_skips_itself_later_has_one_line() -> None:
+    results = measured()
+    (chain,) = results.chains
+    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    chain.notes["write"]["btrfs"] = "was skipped in round 8"
+    outcome(results, "btrfs", "failed", describe_failure(chain, "write", "btrfs", "").partition("\n")[0])
+    (budget,) = [problem for problem in answer.problems(results) if problem.kind == "failed"]
+    assert (budget.what, "again:" in budget.remedy) == ("write on btrfs", True)
 
 
 def test_a_failed_test_without_samples_is_named_though_its_budget_is_not_judged() -> None:
