@@ -244,9 +244,9 @@ def _check_name(kind: str, name: str) -> None:
         )
     if name in {"layer": layers.BUILT_IN, "workload": workloads.BUILT_IN}.get(kind, ()):
         raise CommandLineError(f"new: the {kind} {name!r} exists; choose another name")
-    # The function of a workload would hide what the file calls by that name.
+    # The function of a workload would hide what the file, or a line that you add, calls by that name.
     if kind == "workload" and (hasattr(builtins, name) or name in ("fsstack", "pytest", "timed")):
-        raise CommandLineError(f"new: the file uses the name {name!r} itself; choose another name")
+        raise CommandLineError(f"new: {name!r} would hide a name of Python or of the file; choose another name")
 
 
 def _write(files: dict[str, str]) -> None:
