@@ -77,6 +77,7 @@ def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> 
     So layers of other plugins and of the project's conftest are available. Return the function's result, or 4 if it
     raises `pytest.UsageError`.
     """
+    from pytest_fsstack import plugin
 
     class Instead:
         @pytest.hookimpl(tryfirst=True)
@@ -86,6 +87,9 @@ def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> 
     class Early:
         @pytest.hookimpl(tryfirst=True)
         def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+            # An ini or the environment may keep pytest from loading the plugin.
+            if not early_config.pluginmanager.is_registered(plugin):
+                early_config.pluginmanager.register(plugin, "fsstack-switched-off")
             options.declare(early_config)
             # Registered last, so it is called first. A kernel in the ini must not be booted.
             early_config.pluginmanager.register(Instead(), "fsstack-command")

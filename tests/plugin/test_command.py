@@ -116,7 +116,9 @@ def test_a_session_that_failed_before_it_measured_has_the_report_of_its_end(
     assert "nothing was measured" in said(capfd, "report", str(saved), code=4)
 
 
-def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("addopts", ["", "-p no:fsstack"])
+def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixture[str], addopts: str) -> None:
+    Path("pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
     hook = "def pytest_fsstack_reports():\n    return {'count': lambda results: f'{len(results.chains)} chain'}\n"
     Path("conftest.py").write_text(hook)
     said(capfd, "report", str(saved), "--count", "count.txt")
