@@ -111,6 +111,8 @@ class Run:
 
     def __init__(self, directory: Path, state: State, notify: Notify = print) -> None:
         self.directory, self.state, self._notify = directory, state, notify
+        #: Since when Slurm has not answered for a host.
+        self._silent_since: dict[str, float] = {}
 
     @classmethod
     def begin(cls, directory: Path, settings: Settings, root: Path, arguments: Sequence[str]) -> Run:
@@ -155,7 +157,7 @@ class Run:
 
     def _is_run(self, path: Path) -> bool:
         is_other = (path / "run.json").exists() and (path / "files").is_dir()
-        return is_other or path.resolve() == self.directory.resolve()
+        return is_other or os.path.realpath(path) == os.path.realpath(self.directory)
 
     @classmethod
     def open(cls, directory: Path) -> Run:
@@ -207,6 +209,7 @@ class Run:
         Without `submit`, only fetch the results of ended sessions. Raises `SlurmError` if Slurm does not answer for an
         hour.
         """
+        self._silent_since.clear()
         for host in self.state.hosts:
             host.problem = ""
         if submit:
@@ -251,12 +254,15 @@ class Run:
         """Record what a thread did on a host. Only the main thread writes the state."""
         try:
             step.result(0)
-        except NoAnswerError as error:
-            # It is done again once Slurm answers.
-            self._say(f"{host.name}: waiting for Slurm: {error}")
+            self._silent_since.pop(host.name, None)
         except (*HOST_ERRORS, OSError, tarfile.TarError) as error:
-            host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
-            self._say(f"{host.name}: {host.problem}")
+            silent_since = self._silent_since.setdefault(host.name, time.monotonic())
+            if isinstance(error, NoAnswerError) and time.monotonic() - silent_since <= _PATIENCE:
+                # It is done again once Slurm answers. A host that Slurm cannot reach looks the same.
+                self._say(f"{host.name}: waiting for Slurm: {error}")
+            else:
+                host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
+                self._say(f"{host.name}: {host.problem}")
         for task in host.tasks if host.fetched else []:
             self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
         self.save()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import threading
 from collections.abc import Callable
@@ -62,6 +63,7 @@ def test_the_files_of_a_run_may_be_everything_beside_its_laboratory(tmp_path: Pa
     (tmp_path / "tests/inner/test_it.py").touch()
     # A lock of Emacs.
     (tmp_path / "tests/.#test_it.py").symlink_to("user@host.1234")
+    (tmp_path / "tests/loop").symlink_to("loop")
     for name, files in ("first", ["."]), ("second", [".", "tests/inner", "tests"]):
         settings = Settings([], laboratory=Common(files=files), python=Python(environment="/opt/fsstack"))
         Run.begin(tmp_path / name, settings, tmp_path, [])
@@ -169,6 +171,17 @@ def test_only_the_main_thread_writes_the_state_of_hosts_that_are_fetched_togethe
     assert {thread for thread, _ in writers} == {threading.main_thread()}
     assert sum("exit code 0" in line for _, line in writers) == 4
     assert all(host.fetched for host in Run.open(tmp_path).state.hosts)
+
+
+def test_a_host_that_slurm_never_reaches_ends_the_run(
+    tmp_path: Path, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_PATIENCE", 0.1)
+    fake.silences["on_host"] = [True] * 1000
+    host = Host("node1", "loop", "/", {}, [Task()])
+    begun(tmp_path, host).finish()
+    assert re.match("not begun: .* slurm controller", host.problem)
+    assert 1 < 1000 - len(fake.silences["on_host"]) < 100
 
 
 def test_check_asks_the_doctor_on_all_kernels(tmp_path: Path, fake: FakeSlurm) -> None:
