@@ -52,12 +52,12 @@ def _note(
         bound = signature.bind(*args, **kwargs)
     except TypeError:
         return  # the call itself raises a better error
-    bound.apply_defaults()
     for name, value in bound.arguments.items():
         values = _values(function, signature.parameters[name].annotation)
         if values and value not in values:
             known = ", ".join(str(other) for other in values if other != "")
             raise ValueError(f"{function.__name__}: {name} must be one of {known} (got {value!r})")
+    bound.apply_defaults()
     timed = next((value for value in bound.arguments.values() if isinstance(value, Timed)), None)
     if timed is not None:
         options = {key: value for key, value in bound.arguments.items() if not isinstance(value, (Timed, Built))}

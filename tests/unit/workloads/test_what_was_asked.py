@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -62,3 +62,19 @@ def test_options_are_noted_without_what_changes_from_run_to_run(source: object, 
 def test_a_wrong_call_is_the_error_that_it_was() -> None:
     with pytest.raises(TypeError, match=r"work\(\) got an unexpected keyword argument 'shares'"):
         work(Noted(), object.__new__(Built), 1, shares=1)  # type: ignore[call-arg]
+
+
+Mode = Literal["fast", "safe"]
+
+
+@workload()
+def choose(timed: Timed, fsstack: Built, *, mode: Mode = None) -> None:  # type: ignore[assignment]
+    """Do nothing. The default means that the workload chooses."""
+
+
+def test_a_default_may_be_none_of_the_values() -> None:
+    timed = Noted()
+    choose(timed, object.__new__(Built))
+    with pytest.raises(ValueError, match=r"choose: mode .*fast, safe .*None"):
+        choose(timed, object.__new__(Built), mode=None)  # type: ignore[arg-type]
+    assert timed.noted == [("choose", {"mode": None})]
