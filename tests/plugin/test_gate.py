@@ -149,10 +149,11 @@ class TestIt:
         if fsstack.stack.id == "crypt":
             pytest.xfail("BUG-1")
 
-    @pytest.mark.fsstack_budget("9000%")
-    def test_read(self, fsstack, timed):
+    @pytest.mark.fsstack_budget("50%", metric="cost")
+    def test_read(self, fsstack, timed, cost):
         with timed(cold=False):
             pass
+        timed.record("cost", cost, unit="coins")
 """)
     result = project.run("--fsstack-rounds=5", *options)
     result.assert_outcomes(passed=4, xfailed=1, errors=errors, skipped=1 - errors)
