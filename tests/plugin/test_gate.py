@@ -178,7 +178,7 @@ def pytest_make_collect_report():
 
 
 def test_the_budget_of_a_class_is_none_of_its_steps_that_only_prepare(project: Project) -> None:
-    project.write("""
+    test = """
 import pytest
 
 @pytest.mark.fsstack("plain", "crypt")
@@ -190,12 +190,16 @@ class TestIt:
     def test_read(self, fsstack, timed):
         with timed(cold=False):
             (fsstack.path / "file").read_text()
-""")
+"""
+    project.write(test)
     result = project.run("--fsstack-rounds=6", "--fsstack-budget=crypt: seconds <= 9", "--fsstack-exit=bisect")
     result.assert_outcomes(passed=4)
     assert result.ret == 0
     result.stdout.no_re_match_line(r"fsstack: .*\d budgets?\b")
     result.stdout.fnmatch_lines(["fsstack: *bisect*good*"])
+    project.write(test.replace('"crypt")', '"crypt", "gone = absent")'))
+    result = project.run("--fsstack-rounds=6")
+    result.stdout.re_match_lines([r"Of 2 limits: 1\b.* not", r"fsstack: 1 of the 2 budgets\b"])
 
 
 @pytest.mark.parametrize("marker", ["", "@pytest.mark.fsstack_budget(overhead=90.0)"])
