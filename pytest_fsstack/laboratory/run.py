@@ -439,7 +439,7 @@ def _collect_wheels(python: Python, root: Path, target: Path) -> str:
         for wheel in (root / python.wheels).glob("*.whl"):
             shutil.copy2(wheel, target)
     else:
-        _make_wheels(python.requirements, root, target)
+        _make_wheels(python.requirements or [f"pytest-fsstack=={__version__}"], root, target)
     wheels = sorted(target.glob("*.whl"))
     if not wheels:
         raise RunError(f"no wheels in {python.wheels}")

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack import __version__
 from pytest_fsstack.options import labels
 
 #: Device names that mean the same disk after a reboot, and devices that are no disks.
@@ -39,7 +38,8 @@ class Hosts(msgspec.Struct, forbid_unknown_fields=True):
 class Python(msgspec.Struct, forbid_unknown_fields=True):
     """The Python of the hosts: an environment from wheels of this machine, or an existing environment."""
 
-    requirements: list[str] = msgspec.field(default_factory=lambda: [f"pytest-fsstack=={__version__}"])
+    #: If empty, this version of pytest-fsstack.
+    requirements: list[str] = []
     executable: str = "python3"
     #: A directory with wheels. If empty, pip makes the wheels on this machine.
     wheels: str = ""

@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from pytest_fsstack import __version__
 from pytest_fsstack.command import main
 from pytest_fsstack.laboratory import run, slurm
 from pytest_fsstack.laboratory.run import Host, Run, RunError, State, Task, unpack
@@ -225,6 +226,8 @@ def test_a_run_goes_on_only_with_the_settings_with_which_it_began(
     file.write_text(text)
     host = Host("node1", "loop", "/", {}, [Task()])
     Run(tmp_path, State("run", load(file), [], [host])).save()
+    # Another version of the plugin goes on with it.
+    assert f"=={__version__}" not in (tmp_path / "run.json").read_text()
     file.write_text(text + change)
     # Without results, it cannot be pooled.
     assert main(["lab", "run", f"--directory={tmp_path}", str(file)]) == 4
