@@ -75,12 +75,12 @@ def served(
                 unmounted, dead = not machine.mount_at(target), not daemon.alive
                 grace = 10.0 if stood else 0.0
                 with signals.during(signals.State.UNDOING), contextlib.ExitStack() as undo:
-                    watch.abort_if_hanging(machine.limit if stood else 1.0)
                     if last:
                         undo.callback(last.stop, patience=0)
                     undo.callback(lambda: daemon.kill() if watch.aborted else daemon.stop(grace))
                     if not unmounted:
                         undo.callback(_unmount, machine, target, daemon, watch)
+                    watch.abort_if_hanging(machine.limit if stood else 1.0)
                     # After an abort, some wait forever for another of their threads.
                     if watch.answer() in mounts.DISCONNECTED:
                         grace = min(grace, 2.0)

@@ -277,7 +277,8 @@ class FuseWatch(threading.Thread):
 
     def abort_if_hanging(self, patience: float) -> None:
         """Abort the connection if the server does not answer. Each command that uses the mount would wait for it."""
-        with signals.shielded():
+        # The mount may vanish meanwhile. What it stands for must be taken down in any case.
+        with signals.shielded(), contextlib.suppress(OSError):
             if self.answer(patience) is None:
                 self.aborted = abort_fuse(self.machine, self.target)
             signals.progress()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN, kernel_encryption
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Fact, Kind, OpenEntry
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordedDaemon, RecordingJournal, nothing
@@ -226,19 +226,47 @@ class FullJournal(RecordingJournal):
             raise OSError(errno.ENOSPC, "the journal cannot be written")
 
 
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The daemons that were ended."""
+    daemons: list[str] = []
+    monkeypatch.setattr(RecordedDaemon, "stop", lambda daemon, patience: daemons.append(daemon.argv[0]))
+    monkeypatch.setattr(RecordedDaemon, "kill", lambda daemon: daemons.append(daemon.argv[0]))
+    return daemons
+
+
 @pytest.mark.parametrize("text", ["gocryptfs", "zfs"])
 def test_a_daemon_that_the_journal_cannot_record_is_ended(
-    text: str, machine: LayerMachine, device: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, machine: LayerMachine, device: Block, tmp_path: Path, ended: list[str]
 ) -> None:
-    ended: list[str] = []
-    monkeypatch.setattr(RecordedDaemon, "stop", lambda daemon, patience: ended.append(daemon.argv[0]))
-    monkeypatch.setattr(RecordedDaemon, "kill", lambda daemon: ended.append(daemon.argv[0]))
     machine.filesystems.discard("zfs")
     context = BuildContext(tmp_path, FullJournal(machine), depth=1)
     layer = only(text)
     below = device if Block in layer.takes else Directory(tmp_path)
     with pytest.raises(OSError, match="the journal cannot be written"), layer.opened(below, context):
         pytest.fail("it is open")
+    assert ended == ["zfs-fuse" if text == "zfs" else text]
+
+
+@pytest.mark.parametrize("text", ["gocryptfs", "zfs"])
+def test_a_daemon_whose_connection_vanishes_before_it_is_aborted_is_ended(
+    text: str,
+    machine: LayerMachine,
+    device: Block,
+    tmp_path: Path,
+    ended: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def vanished(*_: object) -> bool:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(mounts, "abort_fuse", vanished)
+    machine.filesystems.discard("zfs")
+    context = BuildContext(tmp_path, RecordingJournal(machine), depth=1)
+    layer = only(text)
+    below = device if Block in layer.takes else Directory(tmp_path)
+    with layer.opened(below, context):
+        monkeypatch.setattr(mounts.FuseWatch, "answer", lambda *_: None)
     assert ended == ["zfs-fuse" if text == "zfs" else text]
 
 
