@@ -70,8 +70,9 @@ class Bcachefs(PoolLayer, Filesystem):
         raise OptionError("replicas", "bcachefs without one of its devices is not supported")
 
     def has_checksums(self) -> bool:
-        options = f"{self.mkfs} {self.mount}"
-        return not re.search(r"\bdata[_-]checksum[= ]+none\b", options) and "nocow" not in self.mount.split(",")
+        # Encrypted data are authenticated instead.
+        without = re.search(r"\bdata[_-]checksum[= ]+none\b", f"{self.mkfs} {self.mount}") and not self.encrypted
+        return not without and "nocow" not in self.mount.split(",")
 
     def is_encrypting(self) -> bool:
         return self.encrypted

@@ -38,6 +38,7 @@ def test_contents_have_checksums_if_one_layer_that_sees_them_stored_has() -> Non
         "zfs",
         "zfs(mkfs='-O checksum=sha256')",
         "bcachefs(mkfs='--data_checksum=crc32c')",
+        "bcachefs(encrypted=True, mkfs='--data_checksum=none')",
         "integrity | raid(level=1) | ext4",
         luks,
         "ext4 | cryfs",
