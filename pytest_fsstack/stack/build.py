@@ -406,9 +406,11 @@ class Built:
     def _no_space(self) -> str:
         """Return the probable cause of an error if the file of the loop device cannot grow: tools report I/O errors."""
         directory = self._context.directory
-        if self.on.spec != "loop":
-            return ""
-        return f"; {directory} is full: {self.on.advice(0)}" if self.machine.free(directory) < _FULL else ""
+        # Without the directory, the error says enough.
+        with contextlib.suppress(OSError):
+            if self.on.spec == "loop" and self.machine.free(directory) < _FULL:
+                return f"; {directory} is full: {self.on.advice(0)}"
+        return ""
 
     @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:
