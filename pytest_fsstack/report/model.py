@@ -333,10 +333,10 @@ def is_expected(results: Results, chain: ChainResults, step: str, stack: str) ->
 
 def outcome_in_words(results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
     """Return how a limit ended: kept, broken, expected to be broken, undecided or not judged."""
-    if judgement.outcome != "pass" and is_expected(results, chain, step, stack):
-        return "expected to be broken"
     if judgement.final is None:
         return "not judged"
+    if judgement.outcome != "pass" and is_expected(results, chain, step, stack):
+        return "expected to be broken"
     return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
 
 

@@ -218,6 +218,12 @@ def test_a_failure_that_pytest_expects_is_one_in_no_report() -> None:
     assert "RESULT=fail" not in consoles.lava(results)
 
 
+def test_a_limit_that_was_not_judged_is_not_expected_to_be_broken() -> None:
+    results = measured({"ext4": COSTS["ext4"], "xfs": {"delete": 1.5}})
+    results.chains[0].judge_all("write", "xfs", Budget(overhead=0.1, xfail="BUG-1"))
+    assert answer.limits(results) == "The limit is not judged."
+
+
 def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
     found = answer.problems(made(steps=["write"]))
     assert [problem.kind for problem in found] == ["failed", "undecided", "not measured", "incomplete"]
