@@ -12,6 +12,7 @@ from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report.model import (
+    AS_EXPECTED,
     View,
     budget_in_words,
     note_in_words,
@@ -313,7 +314,7 @@ def limits(results: Results, *, sanity: bool = False) -> str:
     return f"Of {total} {name}s: {', '.join(parts)}." if parts else f"All {total} {name}s are kept."
 
 
-_OUTCOMES = ("broken", "expected to be broken", "undecided", "not judged")
+_OUTCOMES = ("broken", AS_EXPECTED, "undecided", "not judged")
 #: The outcomes of limits whose steps and stacks are named.
 _NAMED = {"broken", "undecided"}
 

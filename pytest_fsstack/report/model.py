@@ -19,6 +19,9 @@ from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, for
 #: Signs of verdicts in tables without colours.
 SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
 
+#: How a limit ended that was expected to be broken, and is.
+AS_EXPECTED = "broken as expected"
+
 #: The legend of good and bad cells in most tables, for Markdown.
 COLOURS = (
     "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
@@ -250,7 +253,8 @@ class View:
         budgets = chain.limits(step, stack, metric)
         overhead = self.overhead(step, stack, metric, unit)
         verdicts = [
-            f"{SIGNS[item.outcome]}{_after(item)}{', doubtful' if chain.doubts(step, stack, item) else ''} "
+            f"{SIGNS[item.outcome]}{_after(item)}{', doubtful' if chain.doubts(step, stack, item) else ''}"
+            f"{', expected' if outcome_in_words(self.results, chain, step, stack, item) == AS_EXPECTED else ''} "
             f"({_bound(item, properties, unit)})"
             for item in judged
         ]
@@ -325,18 +329,24 @@ def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
     return f"{stack}: {chain.note(step, stack)}"
 
 
-def is_expected(results: Results, chain: ChainResults, step: str, stack: str) -> bool:
-    """Whether a failure was expected, by the reason in a budget or by pytest's mark xfail."""
+def is_expected(
+    results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement | None = None
+) -> bool:
+    """Whether a failure was expected, by the reason in a budget or by pytest's mark xfail.
+
+    With a `judgement`, only the reason in its own budget counts.
+    """
     test = results.test(chain, step, stack)
-    return bool(chain.expected(step, stack)) or (test is not None and test.outcome == "xfailed")
+    reason = judgement.budget.xfail if judgement else chain.expected(step, stack)
+    return bool(reason) or (test is not None and test.outcome == "xfailed")
 
 
 def outcome_in_words(results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
-    """Return how a limit ended: kept, broken, expected to be broken, undecided or not judged."""
+    """Return how a limit ended: kept, broken, broken as expected, undecided or not judged."""
     if judgement.final is None:
         return "not judged"
-    if judgement.outcome != "pass" and is_expected(results, chain, step, stack):
-        return "expected to be broken"
+    if judgement.outcome == "fail" and is_expected(results, chain, step, stack, judgement):
+        return AS_EXPECTED
     return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
 
 

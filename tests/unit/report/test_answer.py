@@ -12,6 +12,7 @@ from pytest_fsstack.judging.describe import describe_failure
 from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.report import answer, consoles, html, markdown, terminal
+from pytest_fsstack.report.model import View
 from tests.unit.report.results import COSTS, made, measured, on_kernels
 
 
@@ -211,17 +212,28 @@ def test_a_failure_that_pytest_expects_is_one_in_no_report() -> None:
     results = measured()
     results.chains[0].judge_all("write", "btrfs", Budget(overhead=0.1))
     outcome(results, "btrfs", "xfailed")
-    assert answer.limits(results) == "The limit is expected to be broken."
+    assert answer.limits(results) == "The limit is broken as expected."
     assert "failed" not in [problem.kind for problem in answer.problems(results)]
-    assert "limit x1.1 expected to be broken<" in html.report(results)
+    assert "limit x1.1 broken as expected<" in html.report(results)
     assert "not ok" not in consoles.ktap(results)
     assert "RESULT=fail" not in consoles.lava(results)
 
 
-def test_a_limit_that_was_not_judged_is_not_expected_to_be_broken() -> None:
-    results = measured({"ext4": COSTS["ext4"], "xfs": {"delete": 1.5}})
-    results.chains[0].judge_all("write", "xfs", Budget(overhead=0.1, xfail="BUG-1"))
-    assert answer.limits(results) == "The limit is not judged."
+def test_only_a_broken_budget_with_its_own_reason_counts_as_broken_as_expected() -> None:
+    results = measured()
+    (chain,) = results.chains
+    reason = Budget(overhead=0.1, xfail="BUG-1")
+    chain.judge_all("write", "btrfs", reason)
+    chain.judge_all("delete", "btrfs", replace(reason, metric="latency"), Budget(overhead=0.1))
+    chain.judge_all("delete", "luks+ext4", reason)
+    counts = ["4 limits", "1 broken ", "1 broken as expected", "2 not judged"]
+    assert re.findall(r"\d+ [a-z ]+", answer.limits(results)) == counts
+    cells = [cell for row in View(chain, results).grid("seconds").rows for cell in row]
+    verdicts = {line for cell in cells for line in cell.beside.splitlines() if "FAIL" in line}
+    assert verdicts == {"FAIL, expected (max x1.1)", "FAIL (max x1.1)"}
+    short = measured(rounds=2)
+    short.chains[0].judge_all("write", "btrfs", reason)
+    assert "undecided (write on btrfs)" in answer.limits(short)
 
 
 def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
