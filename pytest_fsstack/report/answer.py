@@ -356,23 +356,29 @@ def problems(results: Results) -> list[Problem]:
 
 #: Drivers of the kernel for AES that use no instructions for it.
 _SOFTWARE = re.compile("generic|fixed-time")
+#: Layers in a stack that the note on the driver is about: their encryption is the kernel's.
+_BY_KERNEL = re.compile(r"(?:^|[|=])\s*(?:luks|dmcrypt|fscrypt|ecryptfs)\b")
 
 
 def _slow_encryption(results: Results) -> Iterator[Problem]:
     """Yield why encryption by AES is slower on the machine than on most others, if a stack that encrypts was measured.
 
-    A daemon uses the instructions even if the kernel does not.
+    A daemon uses the instructions even if the kernel does not, so the kernel's driver matters only to its own layers.
     """
     for chain in results.chains:
         machine = results.environment if chain.environment is None else chain.environment
         driver = machine.get("crypto", {}).get("xts(aes)", {}).get("driver", "")
-        encrypted = any(chain.stacks[stack].encrypts and chain.of(step, stack) for step, stack in places(chain))
+        encrypted = [
+            chain.stacks[stack].spec
+            for step, stack in places(chain)
+            if chain.stacks[stack].encrypts and chain.of(step, stack)
+        ]
         if chain.only_counts or not encrypted:
             continue
         slower = "slower here than on most machines"
         if machine.get("cpu", {}).get("aes_instructions") is False:
             yield Problem("note", "", f"this processor has no AES instructions, so AES is {slower}")
-        elif _SOFTWARE.search(driver):
+        elif _SOFTWARE.search(driver) and any(map(_BY_KERNEL.search, encrypted)):
             reason = f"this kernel does not use AES instructions (its driver is {driver})"
             yield Problem("note", "", f"{reason}, so LUKS and fscrypt are {slower}")
 

@@ -62,7 +62,8 @@ def measured(costs: dict[str, dict[str, float]] = COSTS, rounds: int = 8) -> Res
     steps = list(dict.fromkeys(step for ratios in costs.values() for step in ratios))
     chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=steps)
     for name in costs:
-        chain.stacks[name] = StackInfo(name, name, encrypts=any(word in name for word in ("crypt", "luks")))
+        encrypts = any(word in name for word in ("crypt", "luks"))
+        chain.stacks[name] = StackInfo(name, name.replace("+", " | "), encrypts=encrypts)
     for index in range(rounds):
         chain.orders.append(list(costs))
         for stack, ratios in costs.items():

@@ -258,6 +258,11 @@ def test_what_makes_aes_slow_is_said_once_if_a_stack_that_encrypts_was_measured(
     chain = measured().chains[0]
     notes = [problem for problem in answer.problems(Results(machine, [chain, chain])) if problem.kind == "note"]
     assert [note in problem.reason for problem in notes] == ([True] if note else [])
+    daemons = measured({stack: costs for stack, costs in COSTS.items() if "fscrypt" not in stack})
+    by_daemons = [
+        problem for problem in answer.problems(replace(daemons, environment=machine)) if problem.kind == "note"
+    ]
+    assert bool(by_daemons) == (note == "processor")
     plain = measured({stack: costs for stack, costs in COSTS.items() if "fs" not in stack.partition("+")[2]})
     assert not [problem for problem in answer.problems(replace(plain, environment=machine)) if problem.kind == "note"]
 
