@@ -77,7 +77,7 @@ def answer(results: Results) -> list[Sentence]:
     """Return the answer: what broke the session, limits of the user, and which stack of each group costs least."""
     lines = [broken(results), Sentence(limits(results))]
     for chain in results.chains:
-        where = _prefix(chain, results)
+        where = prefix(chain, results)
         lines += [line._replace(headline=f"{where}{line.headline}") for line in _sentences(results, chain)]
     return [line for line in lines if line.headline]
 
@@ -275,7 +275,7 @@ def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
         yield Sentence("Not tested", f"{first_names(left_out)}.")
 
 
-def _prefix(chain: ChainResults, results: Results) -> str:
+def prefix(chain: ChainResults, results: Results) -> str:
     """Return the name of a chain with a colon, empty if there is only one."""
     if len(results.chains) == 1:
         return ""
@@ -337,7 +337,7 @@ def problems(results: Results) -> list[Problem]:
     items = [*_failed(results)]
     for kind in (_undecided, _not_judged, _doubtful):
         for chain in results.chains:
-            where = _prefix(chain, results)
+            where = prefix(chain, results)
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
     begun = {

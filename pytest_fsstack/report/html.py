@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results
 from pytest_fsstack.report import draw, figures
-from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
+from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference, visible
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size
@@ -45,7 +45,9 @@ def report(results: Results) -> str:
     chains = results.chains
     judgements = [each for chain in chains for _, _, of_place in chain.all_judgements() for each in of_place]
     # What else a reader must know, such as what disturbed the rounds.
-    notes = [("note", str(remark)) for chain in chains for remark in View(chain, results).remarks]
+    notes = [
+        ("note", f"{prefix(chain, results)}{remark}") for chain in chains for remark in View(chain, results).remarks
+    ]
     sentences = answer(results) or [Sentence("Nothing was compared")]
     return render(
         "page.html.jinja",

@@ -334,3 +334,12 @@ def test_expected_faults_do_not_count_as_passed() -> None:
     assert re.findall(r"\d+|passed", str(passed)) == ["1", "2", "passed"]
     assert "faults" in faulty.headline
     assert faulty.details == "xfs."
+
+
+def test_a_page_names_the_tests_of_each_remark_if_there_are_several() -> None:
+    first, second = (measured().chains[0] for _ in range(2))
+    first.id, second.id = "t.py::TestIt", "t.py::TestOther"
+    first.remarks = second.remarks = ["the machine was not at rest"]
+    page = html.report(Results({}, [first, second]))
+    assert re.findall(r"(Test\w+): the machine was not at rest", page) == ["TestIt", "TestOther"]
+    assert ": the machine was not at rest" not in html.report(Results({}, [first]))
