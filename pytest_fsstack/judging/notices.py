@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.judging.conditions import unrest
-from pytest_fsstack.units import first_names, percent
+from pytest_fsstack.units import OverheadUnit, first_names
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults
@@ -58,10 +58,15 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
             f"the times have outliers or two clusters ({first_names(strange)}): overheads are those of a typical round"
         )
     noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
-    if noise and any(chain.judgements.values()):
+    judgements = [judgement for *_, of_place in chain.all_judgements() for judgement in of_place]
+    if noise and any(judgement.budget.overhead is not None for judgement in judgements):
+        # A factor would be hard to read in this sentence.
+        varies, missed = (
+            OverheadUnit().signed(value).removeprefix("+") for value in (noise, visible(noise, chain.looks.max_rounds))
+        )
         texts.append(
-            f"the baseline's time varies by {percent(noise)}, so {chain.looks.max_rounds} rounds often miss an "
-            f"overhead less than about {percent(visible(noise, chain.looks.max_rounds))} above its budget"
+            f"the baseline's time varies by {varies}, so {chain.looks.max_rounds} rounds often miss an "
+            f"overhead less than about {missed} above its budget"
         )
     return texts[:3]
 

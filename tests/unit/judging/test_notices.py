@@ -68,6 +68,11 @@ def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matte
     assert len(notices(chain)) == 2
     counting = structs.replace(chain, tables=[("counts", {})], judgements={})
     assert notices(counting) == []
+    # As in a session whose tests have no budget.
+    counting.judge_all("s", "b")
+    assert len(notices(structs.replace(counting, tables=[]))) == 2
+    counting.judge_all("s", "b", Budget(limit=5.0))
+    assert len(notices(counting)) == 2
     counting.judge_all("s", "b", Budget(overhead=0.1))
     assert len(notices(counting)) == 3
     chain.judge_all("s", "b", Budget(overhead=0.1))
