@@ -30,7 +30,7 @@ def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: 
 def _error_rate(chain: ChainResults, judgements: list[Judgement]) -> str:
     rate = f"is judged FAIL by chance in at most {chain.looks.alpha * 100:g} % of sessions."
     if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
-        return "A limit is compared with these rounds only. It has no error rate, because the machine is in it."
+        return "A limit is compared with these rounds only. It has no error rate, because it depends on the machine."
     if chain.budgets_sharing > 1:
         return f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget {rate}"
     return f"A stack that keeps its budget {rate}"
