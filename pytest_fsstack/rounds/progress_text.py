@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_fsstack.judging.standing import ProgressState, TimeLeft
-from pytest_fsstack.units import percent
+from pytest_fsstack.units import OverheadUnit
 
 
 def chain_on_device(state: ProgressState) -> str:
@@ -41,7 +41,9 @@ def findings_so_far(state: ProgressState) -> list[str]:
     """Return the verdicts so far, and the costliest step."""
     texts, dear = [state.decided] if state.decided else [], state.costliest
     if dear and dear.estimate:
-        texts.append(f"costliest so far: {dear.step} on {dear.stack} {percent(dear.estimate.overhead)}")
+        overhead = dear.estimate.overhead
+        cost = OverheadUnit.fitting([overhead]).signed(overhead)
+        texts.append(f"costliest so far: {dear.step} on {dear.stack} {cost}")
     return texts
 
 

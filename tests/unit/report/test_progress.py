@@ -79,7 +79,7 @@ def test_a_round_is_a_line_of_a_log() -> None:
     assert line(fresh) != line(third)
     assert re.fullmatch(
         r"TestA on loop: round 16 \D*80[^:;]*; 1 pass, 1 fail; "
-        r"[^;]*read on ecryptfs\+a-very-long-name\+btrfs 210 %; .*\b3 min.* 12 min",
+        r"[^;]*read on ecryptfs\+a-very-long-name\+btrfs \+210 %; .*\b3 min.* 12 min",
         line(MOMENT._replace(running="")),
     )
 
@@ -95,7 +95,7 @@ def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
     now, time, found, *table = shown(MOMENT, 120)
     assert re.fullmatch(r"round 16 \D*80: TestA on loop", now)
     assert re.fullmatch(r"xfs read; 0:01:15[^;]*; .*\b3 min.* 12 min", time)
-    assert re.fullmatch(r"1 pass, 1 fail; .*read on ecryptfs\+a-very-long-name\+btrfs 210 %", found)
+    assert re.fullmatch(r"1 pass, 1 fail; .*read on ecryptfs\+a-very-long-name\+btrfs \+210 %", found)
     assert table == [
         "stack                                      overhead  interval       budget  of",
         "ext4                             measured",
