@@ -21,7 +21,7 @@ from pytest_fsstack.judging.verdict import Estimate, Outcome
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.units import counted
 
-ONE_RUN_EACH = "one run each: what differs from run to run is not in it"
+ONE_RUN_EACH = "one run each, so it is unknown how much runs differ"
 NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
 NO_BUDGET = "not judged: this step has budgets, and none in this metric"
 REFERENCE_BYTES = "the bytes of the reference itself, against its earlier runs of this machine"

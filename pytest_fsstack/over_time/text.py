@@ -189,12 +189,13 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:
         runs = f"{counted(worst.runs, 'earlier run')} of this machine"
-        return f"{percent(limit)} cannot be judged for {worst.key}{more}: {runs}, it takes {MIN_EARLIER_RUNS}"
+        return f"{percent(limit)} cannot be judged for {worst.key}{more}: {runs}, but it takes {MIN_EARLIER_RUNS}"
     power = worst.power
-    rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"
+    rounds = "" if power.rounds is None else f"{power.rounds} rounds, or "
     return (
         f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.key}{more}: "
-        f"runs differ by {percent(expm1(power.spread.deviation))}; {rounds}, or a limit of {_typed(power.smallest)}"
+        f"runs differ by {percent(expm1(power.spread.deviation))}; "
+        f"to decide, it takes {rounds}a limit of {_typed(power.smallest)}"
     )
 
 
