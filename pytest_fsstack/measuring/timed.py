@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -77,7 +78,6 @@ class Timed:
             work={**self._block, **({"workloads": list(self._workloads)} if self._workloads else {})},
         )
 
-    @contextlib.contextmanager
     def __call__(
         self,
         *,
@@ -86,7 +86,7 @@ class Timed:
         direction: Direction = "write",
         cold: bool = True,
         preload: Sequence[str | os.PathLike[str]] = (),
-    ) -> Iterator[Timed]:
+    ) -> AbstractContextManager[Timed]:
         """Measure the block and a final syncfs of the stack. Each test has at most one block.
 
         `bytes` and `files` are the amounts of work, for throughput and file rate. `direction` says whether the bytes
@@ -95,6 +95,7 @@ class Timed:
         unpack, are read into the page cache. Commands of `run` without a path stay in memory from the session's first
         block on, and those of ready-made workloads from the start. Raises `MeasureError`.
         """
+        __tracebackhide__ = True  # point to the test
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
         if direction not in get_args(Direction):
@@ -103,6 +104,17 @@ class Timed:
             raise MeasureError(f"timed(preload=...) takes a list of files (got {preload!r})")
         size, count = _amount("bytes", bytes), _amount("files", files)
         self._entered = True
+        return self._measure(size, count, direction, cold, preload)
+
+    @contextlib.contextmanager
+    def _measure(
+        self,
+        size: int | None,
+        count: int | None,
+        direction: Direction,
+        cold: bool,
+        preload: Sequence[str | os.PathLike[str]],
+    ) -> Iterator[Timed]:
         arguments = {"bytes": size, "files": count, "direction": direction, "cold": cold}
         self._block = {name: value for name, value in arguments.items() if value is not None}
         watch = Watch(self._stack) if self._repeated else None

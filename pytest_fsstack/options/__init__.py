@@ -735,8 +735,8 @@ def boots(config: pytest.Config) -> int:
 
 def any_given(config: pytest.Config) -> bool:
     """Whether the command line or the ini sets an option of fsstack. Raises `pytest.UsageError`."""
-    unknown = _unknown_in_ini(config)
-    if unknown is not None:
+    unknown = _unknown_in_ini(config) or _unknown_in_arguments(config)
+    if unknown:
         raise pytest.UsageError(unknown)
     return any(given_for(config, option.name) for option in OPTIONS)
 
@@ -780,6 +780,19 @@ def _unknown_in_ini(config: pytest.Config) -> str | None:
             except pytest.UsageError:
                 continue  # wrong values are reported by `given_for`
     return None
+
+
+def _unknown_in_arguments(config: pytest.Config) -> str:
+    """Return the first mistyped option with a space in its value, which argparse takes for a file. Empty if none."""
+    import difflib
+
+    flags = ["--" + option.ini_name.replace("_", "-") for option in OPTIONS]
+    for word in config.args:
+        flag, equals, _ = word.partition("=")
+        if equals and flag.startswith("--fsstack-") and flag not in flags:
+            near = difflib.get_close_matches(flag, flags, n=1)
+            return f"there is no option {flag}{f'; did you mean {near[0]}?' if near else ''}"
+    return ""
 
 
 def _suggestion(name: str) -> str:

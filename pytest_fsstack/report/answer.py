@@ -161,7 +161,9 @@ def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
 
 def _why_missing(chain: ChainResults, stack: str) -> str:
     """Return why a stack has no overall cost, without what to do about it."""
-    note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), "nothing to compare with")
+    measured = any(chain.of(step, stack) for step in chain.steps)
+    unexplained = "nothing to compare with" if measured else "no timed block ran"
+    note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), unexplained)
     # What to do follows the first colon outside of parentheses.
     return re.split(r": (?![^(]*\))", note, maxsplit=1)[0]
 

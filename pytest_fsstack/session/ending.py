@@ -115,6 +115,8 @@ class Ending:
         if self._has_results:
             self._print_for_machines(reporter)
         self.write_reports()
+        if self._pytest is not None and self._pytest.exitstatus == pytest.ExitCode.USAGE_ERROR:
+            return  # pytest shows the mistake, because of which nothing was measured
         if self._measured_nothing:
             budgets = counted(self._budgets.count, "budget")
             judged = f"0 of {budgets} judged" if self._judged_nothing else "0 comparisons"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -128,3 +129,60 @@ def test_a_command_of_a_test_that_fails_is_shown_by_the_line_of_the_test_alone(p
     assert result.ret == 1
     result.stdout.fnmatch_lines(['>*timed.run("cat", fsstack.path / "nothing")', "E *`cat */nothing`*exit code 1*"])
     assert "measuring/timed.py" not in str(result.stdout)
+
+
+def test_a_second_timed_block_is_shown_by_the_line_of_the_test_alone(project: Project) -> None:
+    project.write(
+        """
+        import pytest
+
+
+        @pytest.mark.fsstack("plain")
+        def test_read(fsstack, timed):
+            with timed():
+                pass
+            with timed(cold=False):
+                pass
+        """
+    )
+    result = project.run("--fsstack-rounds=1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([">*with timed(cold=False):", "E *MeasureError: *one timed block*"])
+    assert not re.search(r"measuring/timed\.py|contextlib", str(result.stdout))
+
+
+def test_tests_that_never_enter_their_timed_block_are_explained(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\n"
+        "def test_it(fsstack, timed):\n    assert fsstack.path\n"
+    )
+    project.run("--fsstack-rounds=1").stdout.fnmatch_lines(["Nothing was measured*crypt*no timed block*"])
+
+
+@pytest.mark.parametrize("strict", [[], ["--fsstack-strict"]], ids=["lenient", "strict"])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--fsstack-budgets=*: 30%", "--fsstack-budgets; * --fsstack-budget?"),
+        ("--fsstack-budget=crypd: 30%", "--fsstack-budget: *'crypd'*'crypt'*"),
+    ],
+)
+def test_a_mistake_on_the_command_line_has_one_message(
+    project: Project, option: str, message: str, strict: list[str]
+) -> None:
+    project.write(
+        """
+        import pytest
+
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.fsstack_budget("30%")
+        def test_it(fsstack, timed):
+            with timed():
+                pass
+        """
+    )
+    result = project.run(option, "--fsstack-rounds=5", *strict)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *{message}"])
+    assert "judged" not in str(result.stdout)
