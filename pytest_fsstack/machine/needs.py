@@ -270,8 +270,11 @@ def lacking(needs: Iterable[Need]) -> list[MissingRequirement]:
 
 
 def missing(needs: Iterable[Need]) -> list[str]:
-    """Return the missing requirements as lines of text."""
-    return [str(lack) for lack in lacking(needs)]
+    """Return the missing requirements as lines of text, one for each remedy."""
+    by_remedy: dict[str, list[str]] = {}
+    for lack in lacking(needs):
+        by_remedy.setdefault(lack.remedy, []).append(lack.what)
+    return [f"{'; '.join(whats)}: {remedy}" for remedy, whats in by_remedy.items()]
 
 
 def require(*needs: Need) -> None:

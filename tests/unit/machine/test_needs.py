@@ -91,6 +91,13 @@ def test_root_is_a_permission(become: Callable[[int], None]) -> None:
     assert "sudo" in lack.remedy
 
 
+def test_a_remedy_is_said_once_for_all_that_it_brings(become: Callable[[int], None]) -> None:
+    become(1000)
+    lines = needs.missing([Root("mounting"), Tool("no-such-tool", "no-such-package"), Root("attaching")])
+    assert len(lines) == 2
+    assert re.fullmatch("mounting needs root; attaching needs root: .*sudo", lines[0])
+
+
 def test_what_is_missing_twice_is_said_once() -> None:
     tool = Tool("no-such-tool", "no-such-package")
     assert len(needs.lacking([tool, tool])) == 1
