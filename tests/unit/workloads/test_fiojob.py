@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
+from pytest_fsstack.machine import needs
 from pytest_fsstack.workloads.direct import DirectIO
 from pytest_fsstack.workloads.fiojob import FioError, parse_fio, sweeps
 from tests.toolkit import DATA, NotedStack, NotedTimed, block, flip
@@ -196,7 +197,8 @@ class TestSteps:
     def test_is_skipped_without_direct_io(
         self, clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(DirectIO, "missing", lambda self: "this stack cannot: say direct=False")
+        lack = needs.MissingRequirement(needs.Missing.PERMISSION, "this stack cannot", "say direct=False")
+        monkeypatch.setattr(DirectIO, "missing", lambda self: lack)
         with pytest.raises(pytest.skip.Exception, match="say direct=False"):
             workloads.fio(clock, stack)
 
