@@ -41,6 +41,8 @@ JobRequeue=0
 # A node that was lost is used again when it is back.
 ReturnToService=2
 SlurmdTimeout=10
+# A controller that was killed may have forgotten that an srun has ended.
+InactiveLimit=20
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 # Seconds between SIGTERM and SIGKILL.
 KillWait=60
