@@ -47,13 +47,6 @@ def test_all_rooms_are_installed() -> None:
     assert set(settings["options"]["packages"].split()) == rooms | {"pytest_fsstack.scenarios"}
 
 
-def test_there_are_at_most_22_rooms_and_none_has_more_than_4000_lines() -> None:
-    rooms = {path.parent for path in ROOT.glob("pytest_fsstack/*/__init__.py")}
-    assert 10 < len(rooms) <= 22
-    lines = {room.name: sum(len(path.read_text().splitlines()) for path in room.glob("**/*.py")) for room in rooms}
-    assert {name: number for name, number in lines.items() if number > 4_000} == {}
-
-
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]])
 def test_style(command: list[str]) -> None:
     done = run("ruff", *command, ".")
