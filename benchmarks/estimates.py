@@ -19,7 +19,8 @@ from benchmarks.machines import (
     sigma_of,
     stopped,
 )
-from pytest_fsstack.judging.verdict import Looks, Verdict, bounds, judge, log_ratios as log_ratios_of, rounds_advised
+from pytest_fsstack.judging.verdict import bounds, judge, log_ratios as log_ratios_of, rounds_advised
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 _TROUBLE = MACHINES["outliers x3, 5 %"]
 

@@ -12,7 +12,6 @@ from math import cos, exp, log, log1p, pi, sqrt
 
 from tabulate import tabulate
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import (
     Cell,
     CellRun,
@@ -25,8 +24,10 @@ from pytest_fsstack.judging.course import (
     StepRun,
 )
 from pytest_fsstack.judging.repetition import RepeatCount
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Verdict, judge
+from pytest_fsstack.judging.verdict import judge
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 BUDGET = 0.05
 CVS = (0.05, 0.10, 0.20)

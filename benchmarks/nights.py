@@ -22,8 +22,8 @@ from tabulate import tabulate
 
 from benchmarks import machines
 from benchmarks.machines import Noise, Table, share
-from pytest_fsstack.judging.verdict import Outcome
 from pytest_fsstack.over_time.spread import DECIDED_SHARE, Power, judge, power
+from pytest_fsstack.records.verdicts import Outcome
 from pytest_fsstack.report.quantiles import student_quantile
 
 NIGHTS, ACCEPTED_BLINDLY = 120, 10

@@ -20,10 +20,10 @@ from tabulate import tabulate
 from benchmarks.machines import BUDGET, MACHINES, Noise, above, correlated, heavy, normal, sigma_of, skewed
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time import spread
 from pytest_fsstack.over_time.comparison import compare
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 
 #: The numbers of new and of earlier runs.
 SIDES = ((1, 5), (1, 10), (3, 3), (5, 5), (8, 8))

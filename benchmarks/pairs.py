@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pytest_fsstack.judging.verdict import Estimate, Looks, judge, log_ratios
+from pytest_fsstack.judging.verdict import judge, log_ratios
+from pytest_fsstack.records.verdicts import Estimate, Looks
 
 Way = Callable[[], float]
 

@@ -22,10 +22,10 @@ import msgspec
 from tabulate import tabulate
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Sample
+from pytest_fsstack.records.verdicts import Looks
 
 KERNELS, STEPS, STACKS, ROUNDS = 20, 8, 5, 8
 HOSTS = (50, 100, 200)

@@ -11,11 +11,11 @@ import statistics
 from math import exp, log, log1p
 
 from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share_of, sigma_of
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import CellRun, StepRun
 from pytest_fsstack.judging.repetition import RepeatCount
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Verdict
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Verdict
 
 BUILD, REPETITION = 4.0, 1.0
 #: The CVs of builds and of repetitions.

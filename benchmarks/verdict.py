@@ -18,7 +18,7 @@ from math import exp
 
 from benchmarks import boots, budgets, carry_over, estimates, hosts, nights, repeats, rules, turns
 from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, rates, session, share, sigma_of
-from pytest_fsstack.judging.verdict import Looks, Verdict
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 
 def machines(sessions: int, seed: int) -> Table:

@@ -19,11 +19,6 @@ import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
 from pytest_fsstack.devices import LoopDevice
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import CarryOver
-from pytest_fsstack.judging.conditions import Discarded
-from pytest_fsstack.judging.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
-from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.results import (
     Confirmation,
     Derived,
@@ -33,8 +28,6 @@ from pytest_fsstack.judging.results import (
     StackInfo,
     TestOutcome,
 )
-from pytest_fsstack.judging.sample import Metric, Sample
-from pytest_fsstack.judging.verdict import Estimate, Looks, Verdict
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.kernel_encryption import FileEncryption
 from pytest_fsstack.machine.needs import (
@@ -50,6 +43,11 @@ from pytest_fsstack.machine.needs import (
 )
 from pytest_fsstack.plugin import bisecting
 from pytest_fsstack.preflight.explain import explained
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.conditions import Discarded
+from pytest_fsstack.records.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
+from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
 from pytest_fsstack.stack.model import Layer, Stack
 
 HEAD = """\

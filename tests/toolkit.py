@@ -18,12 +18,12 @@ from typing import Any
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal, Leftover, _journals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Timed
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext, Directory, Stack
 

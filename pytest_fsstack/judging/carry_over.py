@@ -25,13 +25,12 @@ from dataclasses import dataclass, field
 from math import expm1, log, log1p, sqrt
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from pytest_fsstack.records.verdicts import CarryOver
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.sample import Metric, Sample
-    from pytest_fsstack.judging.verdict import Verdict
+    from pytest_fsstack.records.sample import Metric, Sample
+    from pytest_fsstack.records.verdicts import Verdict
 
 #: The share of chains without carry-over that are falsely doubted, at most.
 LEVEL = 0.01
@@ -48,33 +47,16 @@ _TOLERANCE = 1e-9
 FigureKey = tuple[str, str, str]
 
 
-class CarryOver(msgspec.Struct, frozen=True):
-    """The excess of a step's figures (0.05 is 5 %) after a certain run, with the p value for the whole chain.
+def could_change(carry: CarryOver, verdict: Verdict) -> bool:
+    """Return whether the verdict could change if the whole effect were part of the overhead."""
+    size, limit = abs(log1p(carry.overhead)), log1p(verdict.budget)
+    low, high = verdict.estimate.low, verdict.estimate.high
+    return (low <= -1 or log1p(low) - size <= limit) and log1p(high) + size >= limit
 
-    `step` is empty for all steps. `stack` and `kernel` are empty for all stacks and all kernels.
-    """
 
-    step: str
-    after: str
-    overhead: float
-    p: float
-    metric: str = "seconds"
-    stack: str = ""
-    kernel: str = ""
-
-    def concerns(self, step: str, metric: str, stack: str, kernel: str) -> bool:
-        """Return whether this concerns a step's figures on a stack and a kernel."""
-        pairs = ((self.step, step), (self.stack, stack), (self.kernel, kernel))
-        return self.metric == metric and all(side in ("", other) for side, other in pairs)
-
-    def could_change(self, verdict: Verdict) -> bool:
-        """Return whether the verdict could change if the whole effect were part of the overhead."""
-        size, limit = abs(log1p(self.overhead)), log1p(verdict.budget)
-        low, high = verdict.estimate.low, verdict.estimate.high
-        return (low <= -1 or log1p(low) - size <= limit) and log1p(high) + size >= limit
-
-    def __str__(self) -> str:
-        return f"{OverheadUnit.fitting([self.overhead]).signed(self.overhead)} after {self.after}"
+def in_words(carry: CarryOver) -> str:
+    """Return the effect and the run before: ``+5 % after xfs``."""
+    return f"{OverheadUnit.fitting([carry.overhead]).signed(carry.overhead)} after {carry.after}"
 
 
 @dataclass(frozen=True)
@@ -271,7 +253,7 @@ def remark(carry: Sequence[CarryOver]) -> str:
     """Return a warning about verdicts on such figures in one line, or an empty text."""
     if not carry:
         return ""
-    few = "; ".join(f"{_what(one)}: {one}" for one in carry[:3])
+    few = "; ".join(f"{_what(one)}: {in_words(one)}" for one in carry[:3])
     more = f"; and {len(carry) - 3} more" if len(carry) > 3 else ""
     return (
         f"the run before matters: {few}{more} (p {max(one.p for one in carry):.1%} for the chain). A verdict that "

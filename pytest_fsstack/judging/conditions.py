@@ -7,16 +7,11 @@ rounds that favour some stacks. So load and pressure count only as they were bef
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.conditions import Conditions, Discarded
 from pytest_fsstack.units import counted
-
-#: The names of conditions, as in docs/results.md, with their values.
-Conditions = Mapping[str, float]
 
 #: Conditions for rules. Shares are written in percent.
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
@@ -42,19 +37,6 @@ class Rule:
     def broken(self, conditions: Conditions) -> bool:
         """Whether these conditions break the rule."""
         return conditions.get(self.name, 0.0) > self.limit
-
-
-class Discarded(msgspec.Struct, frozen=True):
-    """A round that a rule discarded: recorded, but never judged. `replaced_by` is the number (from 0) of the round that
-    replaced it.
-    """
-
-    replaced_by: int
-    rule: str
-    order: list[str]
-    conditions: Conditions
-    #: By step, then by stack.
-    samples: Mapping[str, Mapping[str, Sample]] = {}
 
 
 def parse(text: str) -> tuple[Rule, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_fsstack.judging.results import ChainResults
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.units import OverheadUnit
 
 

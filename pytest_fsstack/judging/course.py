@@ -27,8 +27,7 @@ import msgspec
 from msgspec import structs
 
 from pytest_fsstack.judging import carry_over, saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, given_up, summary
+from pytest_fsstack.judging.conditions import Rule, first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices, of_the_machine
@@ -43,9 +42,11 @@ from pytest_fsstack.judging.results import (
     StackInfo,
     Unjudged,
 )
-from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
-from pytest_fsstack.judging.verdict import Looks, Verdict
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.conditions import Conditions
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import CarryOver, Looks, Verdict
 
 #: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
 _BOOT_ERROR_RATES = (
@@ -261,7 +262,7 @@ class Course:
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
         #: Effects of the previous run on the figures that are compared between kernels in one boot.
-        self._carry_over_between: list[carry_over.CarryOver] = []
+        self._carry_over_between: list[CarryOver] = []
         repeats = {} if policy.once else next(iter(plans.values())).repeats
         self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
         self._not_run: dict[tuple[str, str], NotRun] = {}

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pytest_fsstack.judging.verdict import Looks, Verdict, expected_rounds
+from pytest_fsstack.judging.verdict import expected_rounds
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 #: The largest level for confirming a failure by fresh rounds. Two budgets would otherwise get 1 / 2, a coin toss.
 _LARGEST_LEVEL = 0.25

@@ -15,10 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-import msgspec
-
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks, Repetition
 
 RepeatCount = int | Literal["auto"]
 
@@ -28,34 +26,22 @@ INITIAL_COUNT = 3
 MAX_COUNT = 5
 
 
-class Repetition(msgspec.Struct, frozen=True):
-    """The number of runs of a step in each round, and the reason.
-
-    `variance` is the share of the time's variance that is between repetitions of a round. `cost` is one repetition's
-    share of the duration of a round. Both are None if too little was measured.
-    """
-
-    count: int
-    auto: bool
-    variance: float | None = None
-    cost: float | None = None
-
-    def describe(self, step: str) -> str:
-        """Describe the number and its reason in one line."""
-        auto = (
-            f" (auto; {INITIAL_COUNT} times at first)"
-            if self.auto and self.count != INITIAL_COUNT
-            else " (auto)"
-            if self.auto
-            else ""
-        )
-        text = f"{step} runs {self.count} time{'s' if self.count > 1 else ''} in a round{auto}"
-        if self.variance is None or self.cost is None:
-            return text
-        return (
-            f"{text}: {self.variance * 100:.0f} % of the variance of its time is between repetitions, and one takes "
-            f"{self.cost * 100:.0f} % of the time of a round"
-        )
+def describe(repetition: Repetition, step: str) -> str:
+    """Describe the number of repetitions and its reason in one line."""
+    auto = (
+        f" (auto; {INITIAL_COUNT} times at first)"
+        if repetition.auto and repetition.count != INITIAL_COUNT
+        else " (auto)"
+        if repetition.auto
+        else ""
+    )
+    text = f"{step} runs {repetition.count} time{'s' if repetition.count > 1 else ''} in a round{auto}"
+    if repetition.variance is None or repetition.cost is None:
+        return text
+    return (
+        f"{text}: {repetition.variance * 100:.0f} % of the variance of its time is between repetitions, and one takes "
+        f"{repetition.cost * 100:.0f} % of the time of a round"
+    )
 
 
 def combined(samples: Sequence[Sample]) -> Sample:

@@ -11,11 +11,10 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from pytest_fsstack.judging import runs, verdict
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import CarryOver, FigureKey, Round, carry_overs, cost
-from pytest_fsstack.judging.conditions import Conditions, Discarded
-from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.sample import (
+from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs, cost, could_change, in_words
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.conditions import Conditions, Discarded
+from pytest_fsstack.records.sample import (
     METRICS,
     Better,
     LogError,
@@ -25,7 +24,7 @@ from pytest_fsstack.judging.sample import (
     Sample,
     Typical,
 )
-from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
+from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Outcome, Repetition, Verdict
 from pytest_fsstack.units import format_quantity, percent
 
 #: The rounds of each boot of a kernel start at a multiple of this number.
@@ -586,12 +585,12 @@ class ChainResults(msgspec.Struct):
             return []
         info = self.stacks[stack]
         place = (step, judgement.budget.metric, info.name, info.kernel)
-        return [carry for carry in self.carry_over if carry.concerns(*place) and carry.could_change(verdict)]
+        return [carry for carry in self.carry_over if carry.concerns(*place) and could_change(carry, verdict)]
 
     def doubt(self, step: str, stack: str) -> str:
         """Return in a few words why the verdicts on a step are doubtful, or an empty text."""
         judgements = self.judgements_of(step, stack)
-        reasons = [str(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
+        reasons = [in_words(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
         return f"the run before matters: {', '.join(dict.fromkeys(reasons))}" if reasons else ""
 
     def expected(self, step: str, stack: str, *, strict: bool = False) -> str:

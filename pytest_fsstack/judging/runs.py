@@ -22,7 +22,8 @@ from functools import cache
 from itertools import accumulate
 from math import comb, inf, isfinite, log1p
 
-from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdict, overhead_beside
+from pytest_fsstack.judging.verdict import GRID, overhead_beside
+from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
 
 #: The smallest number of runs per side for a verdict, at any error rate. With two, no one could tell which is the
 #: outlier.

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.environment import Environment
 from pytest_fsstack.judging.names import kind_of, name_of
 from pytest_fsstack.judging.results import (
     FORMAT,
@@ -26,7 +24,9 @@ from pytest_fsstack.judging.results import (
     Overhead,
     Results,
 )
-from pytest_fsstack.judging.sample import METRICS, Sample
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.environment import Environment
+from pytest_fsstack.records.sample import METRICS, Sample
 
 
 class FormatError(ValueError):

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.plan import State
 from pytest_fsstack.judging.results import ChainResults, Judgement
-from pytest_fsstack.judging.verdict import Estimate, Verdict, expected_rounds
+from pytest_fsstack.judging.verdict import expected_rounds
+from pytest_fsstack.records.verdicts import Estimate, Verdict
 
 Phase = Literal["planned", "confirming"]
 

@@ -34,29 +34,19 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
-from math import ceil, e, expm1, inf, isfinite, log, log1p, nextafter, sqrt
+from math import ceil, expm1, inf, isfinite, log, log1p, nextafter, sqrt
 from operator import add
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
-from pytest_fsstack.judging.sample import Better
+from pytest_fsstack.records.sample import Better
+from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.units import OverheadUnit, counted, percent
-
-Outcome = Literal["pass", "fail", "inconclusive"]
-if TYPE_CHECKING:
-    End = float
-else:
-    End = float | None  # JSON has no infinity, so an open end is null there
 
 # log(105) - log(100) and log1p(0.05) differ in their last bits. Without a tolerance, such rounding would decide on an
 # integer metric that is exactly at its budget in every round. So excesses over the limit are counted in whole steps of
 # this size.
 GRID = 1e-9
 
-#: The block size of a plan with several looks. A plan with one look has a single block.
-BLOCK = 8
 LARGEST_BLOCK = 64
 
 #: A resolution below this share of the figure is ignored.
@@ -126,133 +116,6 @@ def bounds(
     one = log_ratios(samples, widened[1], better=better, resolution=resolution)
     other = log_ratios(widened[0], baseline, better=better, resolution=resolution)
     return [(min(pair), max(pair)) for pair in zip(one, other, strict=True)]
-
-
-class Looks(msgspec.Struct, frozen=True):
-    """The plan of looks at the samples, and the error rate of all looks together.
-
-    ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block. Over
-    all looks, ``alpha`` bounds the probability of a false *fail*, and that of a false *pass*. A plan with several looks
-    spends alpha step by step (`spent`), and gives up on budgets that it will hardly decide. ``alpha_of_fail``, if
-    given, bounds a false *fail* instead.
-
-    Raises ValueError if ``rounds`` is empty, not ascending or not positive, or if ``alpha`` is not between 0 and 0.5.
-    """
-
-    rounds: tuple[int, ...] = tuple(range(BLOCK, 10 * BLOCK + 1, BLOCK))
-    alpha: float = 0.05
-    alpha_of_fail: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.rounds or self.rounds[0] < 1 or list(self.rounds) != sorted(set(self.rounds)):
-            raise ValueError(f"looks must be at ascending numbers of rounds (got {self.rounds})")
-        if not all(0 < alpha < 0.5 for alpha in (self.alpha, self.failing)):
-            raise ValueError(f"alpha must be between 0 and 0.5 (got {self.alpha} and {self.failing})")
-
-    @classmethod
-    def fixed(cls, rounds: int, alpha: float = 0.05) -> Looks:
-        """Return a plan of one look after ``rounds`` rounds, with the whole ``alpha``."""
-        return cls((rounds,), alpha)
-
-    @property
-    def failing(self) -> float:
-        """Return the probability that a budget fails although it is kept."""
-        return self.alpha if self.alpha_of_fail is None else self.alpha_of_fail
-
-    @property
-    def max_rounds(self) -> int:
-        """Return the number of rounds at the last look."""
-        return self.rounds[-1]
-
-    @property
-    def confidence(self) -> float:
-        """Return the guaranteed confidence of the two-sided interval that agrees with the two one-sided tests.
-
-        It holds whenever the rounds stop (Jennison & Turnbull's repeated confidence interval).
-        """
-        return 1 - self.alpha - self.failing
-
-    @property
-    def minimum_rounds(self) -> int:
-        """Return the fewest rounds that can decide anything.
-
-        The smallest tail of the exact test is 0.5 ** rounds: all log-ratios are on one side. With several looks, the
-        first look for which enough alpha is spent decides.
-        """
-        if len(self.rounds) == 1:
-            rounds = 1
-            while 0.5**rounds > self.alpha:
-                rounds += 1
-            return rounds
-        return next((n for n in self.rounds if 0.5**n <= self.spent(n)), self.max_rounds)
-
-    def spent(self, rounds: int) -> float:
-        """Return the alpha that looks up to so many rounds may spend."""
-        return self.alpha * self.share_spent(rounds)
-
-    def share_spent(self, rounds: int) -> float:
-        """Return the share of alpha that looks up to so many rounds may spend.
-
-        ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan & DeMets,
-        Biometrika 70 (1983) 659.
-        """
-        share = min(1.0, rounds / self.max_rounds)
-        # At the end exactly 1, which the logarithm of e misses in the last bit.
-        return 1.0 if share == 1 else log1p((e - 1) * share)
-
-    def block_of(self, number: int) -> int:
-        """Return the index of a round's block, both from 0. Rounds after the plan belong to the last block."""
-        return min(bisect_right(self.rounds, number), len(self.rounds) - 1)
-
-
-class Estimate(msgspec.Struct, frozen=True):
-    """An overhead and its interval, all as ratio - 1.
-
-    ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
-    confidence is a lower bound, because the exact distribution is discrete.
-    """
-
-    overhead: float
-    low: float
-    high: End
-    confidence: float
-    rounds: int
-
-    def __post_init__(self) -> None:
-        if self.high is None:
-            msgspec.structs.force_setattr(self, "high", inf)
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """The verdict of the samples of one step and metric on its budget.
-
-    ``look`` is the number (from 1) of the look that decided or gave up, or else of the last one. ``decided_after`` is
-    the number of rounds that decided; the estimate includes later rounds. ``given_up``: inconclusive, and further
-    rounds would hardly have decided it. ``coarse``: inconclusive only because of the resolution of the figures. ``z``
-    is the excess of averages above the limit over the number expected at the limit, in standard deviations. ``runs``
-    are the numbers of boots of both sides, if boots were compared (`judging.runs`).
-    """
-
-    outcome: Outcome
-    estimate: Estimate
-    budget: float
-    looks: Looks
-    look: int
-    given_up: bool = False
-    z: float = 0.0
-    runs: tuple[int, int] | None = None
-    decided_after: int | None = None
-    coarse: bool = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether further rounds of the plan cannot change it."""
-        return self.outcome != "inconclusive" or self.given_up or self.coarse
-
-    @property
-    def stopped_early(self) -> bool:
-        """Whether it was decided before the last look of the plan. Such an estimate tends to exaggerate."""
-        return self.decided_after is not None and self.look < len(self.looks.rounds)
 
 
 @cache

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.machine import blockdev, commands, orphans, resident, signals
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
+from pytest_fsstack.records.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block
 from pytest_fsstack.units import reason_of

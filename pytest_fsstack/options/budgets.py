@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.sample import METRICS
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS
 
 _WRITTEN = re.compile(
     r"(?:(?P<pattern>.+):)?\s*(?:(?P<metric>[A-Za-z_]\w*)\s*)?"

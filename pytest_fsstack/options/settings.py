@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pytest_fsstack.devices import DiskDevice
     from pytest_fsstack.guard import Disk, Refused
     from pytest_fsstack.judging.conditions import Rule as Discarding
-    from pytest_fsstack.judging.verdict import Looks
     from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.options.budgets import Rule
+    from pytest_fsstack.records.verdicts import Looks
     from pytest_fsstack.stack.model import Device, Layer, Stack
     from pytest_fsstack.stack.tuning import Governor, Queue
 
@@ -224,7 +224,7 @@ def _overwrite(config: pytest.Config) -> frozenset[str]:
 
 
 def _looks(values: dict[str, Any]) -> Looks:
-    from pytest_fsstack.judging.verdict import Looks
+    from pytest_fsstack.records.verdicts import Looks
 
     alpha, rounds = values["alpha"], values["rounds"]
     if rounds is None and values["scale"] == "smoke":

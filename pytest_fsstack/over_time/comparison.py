@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.names import kind_of, name_of, test_of
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import Better, Metric
-from pytest_fsstack.judging.verdict import Estimate, Outcome
 from pytest_fsstack.over_time import changes, spread
+from pytest_fsstack.records.sample import Better, Metric
+from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.units import counted
 
 ONE_RUN_EACH = "one run each, so it is unknown how much runs differ"

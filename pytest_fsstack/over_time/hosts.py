@@ -16,12 +16,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.environment import Environment
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
-from pytest_fsstack.judging.sample import Better
-from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.environment import Environment
+from pytest_fsstack.records.sample import Better
+from pytest_fsstack.records.verdicts import Looks, Outcome
 
 
 class JudgedBudget(NamedTuple):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from pytest_fsstack.judging import verdict
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
-from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.verdicts import Looks, Outcome
 
 #: The probability that a report names a differing host if none differs.
 _DIFFERING_RATE = 0.01

@@ -16,7 +16,7 @@ from pytest_fsstack.judging.results import Results
 from pytest_fsstack.plugin.running import KEY
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.verdict import Outcome
+    from pytest_fsstack.records.verdicts import Outcome
 
 #: Exit codes for git-bisect(1). From 128 on, it stops, which is right after a signal.
 GOOD, BAD, SKIP, ENDS = 0, 1, 125, 128

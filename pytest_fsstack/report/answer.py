@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pytest_fsstack import units
 from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import (
     AS_EXPECTED,
     View,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import terminal
 from pytest_fsstack.report.answer import main_metric, problems
 from pytest_fsstack.report.model import visible

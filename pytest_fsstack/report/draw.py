@@ -9,7 +9,7 @@ from html import escape
 from math import ceil, copysign, floor, isfinite, log, log10
 from typing import NamedTuple
 
-from pytest_fsstack.judging.sample import saturated
+from pytest_fsstack.records.sample import saturated
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.units import shortened
 

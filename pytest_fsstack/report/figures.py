@@ -9,8 +9,8 @@ from math import isfinite, log
 from typing import Any
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import METRICS, Metric
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.sample import METRICS, Metric
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import groups
 from pytest_fsstack.report.draw import Interval, Line, Mark

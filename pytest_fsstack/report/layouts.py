@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pytest_fsstack.judging.results import ChainResults
-from pytest_fsstack.judging.sample import METRICS
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.sample import METRICS
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import Cell, Grid, View, of_step, overhead_numbers
 from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity

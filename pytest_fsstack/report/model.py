@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
-from pytest_fsstack.judging.sample import METRICS, Metric
-from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome, log_ratios, overhead_beside
+from pytest_fsstack.judging.verdict import GRID, log_ratios, overhead_beside
+from pytest_fsstack.records.sample import METRICS, Metric
+from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
 
 #: Signs of verdicts in tables without colours.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import expm1, fsum, inf, log1p, sqrt
 from statistics import NormalDist, median
 
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import of_step
 from pytest_fsstack.report.quantiles import student_quantile
 

@@ -11,8 +11,8 @@ from math import isfinite
 
 from pytest_fsstack.judging.names import Kind, kind_of, name_of, test_of
 from pytest_fsstack.judging.results import ChainResults, Results, worst
-from pytest_fsstack.judging.sample import Better
-from pytest_fsstack.judging.verdict import Outcome
+from pytest_fsstack.records.sample import Better
+from pytest_fsstack.records.verdicts import Outcome
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.judging.sample import METRICS
+from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report.csvfile import text_of
 from pytest_fsstack.report.model import one_line
 from pytest_fsstack.report.series import Series, series

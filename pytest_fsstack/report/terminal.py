@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_fsstack.judging.repetition import describe as describe_repetition
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
@@ -71,7 +72,9 @@ def lines(
     """
     section = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
     if verbosity > 0:
-        section += [f"{'repeated':<9} {repetition.describe(step)}" for step, repetition in chain.repeated.items()]
+        section += [
+            f"{'repeated':<9} {describe_repetition(repetition, step)}" for step, repetition in chain.repeated.items()
+        ]
     return [*section, *table_lines(results, chain, width=width, coloured=coloured, verbosity=verbosity)]
 
 

@@ -13,7 +13,7 @@ from pytest_fsstack.rounds.protocol import Phase, Run, phases_of, raising_again
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.repetition import RepeatCount
-    from pytest_fsstack.judging.sample import Metric
+    from pytest_fsstack.records.sample import Metric
     from pytest_fsstack.stack.model import Device, Stack
 
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
-from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options import value as option_value
+from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.sample import Sample
 
 
 def seconds_of_run(

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.judging.sample import Better, Metric
 from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.records.sample import Better, Metric
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_fsstack.judging.sample import Metric
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.records.sample import Metric
 from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import verify_size

@@ -14,11 +14,11 @@ import pytest
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import IN_EACH_KERNEL, ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import read
 from pytest_fsstack.over_time.trend import select_comparable, trends
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report.series import series as saved_series
 from tests.plugin.conftest import LAYERS, Project
 from tests.toolkit import chains_of

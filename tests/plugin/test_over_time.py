@@ -12,10 +12,10 @@ import pytest
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import FORMAT, Results
-from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import append, file_of, read
+from pytest_fsstack.records.sample import Sample
 from tests.plugin.conftest import Project
 from tests.toolkit import chain_of
 

@@ -29,8 +29,6 @@ from pytest_fsstack.data.corpus import users_corpus
 from pytest_fsstack.devices import parse_device
 from pytest_fsstack.judging import conditions, saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.kernels import packages
 from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
@@ -41,6 +39,8 @@ from pytest_fsstack.options import OPTIONS, labels
 from pytest_fsstack.options.budgets import BudgetError, parse as parse_budget, rules
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.over_time.text import lines as past_lines
+from pytest_fsstack.records.sample import METRICS, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.options.budgets import BudgetError, applying, doubts, parse, percentage, rules, unmatched
+from pytest_fsstack.records.budget import Budget
 
 
 @pytest.mark.parametrize(

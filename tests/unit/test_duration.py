@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.session.duration import seconds_of_run, timed_share
 
 TEST = "test_it.py::TestA"

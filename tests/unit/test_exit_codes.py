@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.plugin.bisecting import exit_code, in_words
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks, Outcome
 
 
 def made(*overheads: float, budget: float = 0.3, rounds: int = 8, xfail: str | None = None) -> Results:

@@ -12,7 +12,7 @@ import pytest
 from pytest_fsstack import units
 from pytest_fsstack.judging import verdict
 from pytest_fsstack.judging.results import Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import COLOURS

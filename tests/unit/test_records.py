@@ -9,7 +9,7 @@ import pytest
 
 import pytest_fsstack
 from pytest_fsstack.judging.results import Judgement, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.sample import Sample
 
 PAGE = (Path(__file__).parents[2] / "docs/results-types.md").read_text()
 

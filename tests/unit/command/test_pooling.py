@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Results, StackInfo
-from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.over_time.effects import MIN_HOSTS
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Metric, Sample
 from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import in_unit, run
 

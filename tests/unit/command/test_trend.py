@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time.changes import MIN_RUNS
 from pytest_fsstack.over_time.history import append, aside_of, file_of, read
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 from tests.unit.command.conftest import Said
 
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Better, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS, terminal
 from pytest_fsstack.report.layouts import BUILT_IN as TABLES
 from tests.toolkit import chain_of

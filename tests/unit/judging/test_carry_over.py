@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import LEVEL, CarryOver, Round, carry_overs, remark
+from pytest_fsstack.judging.carry_over import LEVEL, Round, carry_overs, in_words, remark
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.verdicts import CarryOver, Looks
 from pytest_fsstack.report import markdown, terminal
 
 PLACE = ("write", "seconds", "")
@@ -151,7 +151,7 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
     for chain in doubtful, clear:
         assert chain.worst("write", "s1") == "pass"
         assert [carry.after for carry in chain.carry_over] == ["s1"]
-    carry = str(doubtful.carry_over[0])
+    carry = in_words(doubtful.carry_over[0])
     assert carry in doubtful.doubt("write", "s1")
     assert not clear.doubt("write", "s1")
     doubtful.remarks.append(remark(doubtful.carry_over))

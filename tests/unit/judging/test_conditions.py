@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.verdicts import Looks
 
 # As they are written: a share in tenths of a percent, a load in hundredths.
 RULES = st.one_of(

@@ -8,10 +8,10 @@ from math import exp
 
 import pytest
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.results import ChainResults
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.verdicts import Looks
 from tests.toolkit import chain_of
 
 

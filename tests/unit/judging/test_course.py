@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from benchmarks.machines import STEP, course_of, run
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.conditions import Rule
 from pytest_fsstack.judging.course import (
     Cell,
@@ -33,8 +32,9 @@ from pytest_fsstack.judging.course import (
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.repetition import INITIAL_COUNT
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
-from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Verdict
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks, Verdict
 from pytest_fsstack.units import percent
 
 KERNELS = ("old", "new")

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import over_time, rules
 from benchmarks.machines import BUDGET, MACHINES, above, session
 from benchmarks.verdict import sequential
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.verdicts import Looks
 
 SESSIONS = 60
 #: Three standard errors above 5 %.

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.results import ChainResults, Confirmation, StackInfo, Unjudged
-from pytest_fsstack.judging.sample import Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from tests.toolkit import chain_of
 
 BOTH = ("ext4", "xfs")

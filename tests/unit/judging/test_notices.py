@@ -8,9 +8,9 @@ from math import exp
 import pytest
 from msgspec import structs
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.notices import bimodal, changes, notices, outliers, spread, visible
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.units import percent
 from tests.toolkit import chain_of
 

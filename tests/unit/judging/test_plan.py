@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, in_words, longer
-from pytest_fsstack.judging.verdict import Looks, Verdict, judge
+from pytest_fsstack.judging.verdict import judge
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 STACKS = ("base", "one", "two", "free")
 BASE, ONE, TWO, FREE = QUESTIONS = [Question(stack, "base") for stack in STACKS]

@@ -16,13 +16,13 @@ from pytest_fsstack.judging.repetition import (
     MAX_COUNT,
     RepeatCount,
     Repeated,
-    Repetition,
     best,
     combined,
+    describe,
     variances,
 )
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks, Repetition
 
 
 def _base(stack: str) -> str:
@@ -212,4 +212,4 @@ def test_a_line_says_how_often_and_why() -> None:
         (Repetition(3, True), r"du \D*3 \D*\(auto\)"),
         (Repetition(3, False), r"du \D*3 [^(\d]*"),
     ):
-        assert re.fullmatch(expected, repetition.describe("du"))
+        assert re.fullmatch(expected, describe(repetition, "du"))

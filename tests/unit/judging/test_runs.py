@@ -12,7 +12,8 @@ from hypothesis import given, strategies as st
 from scipy.stats import mannwhitneyu
 
 from pytest_fsstack.judging.runs import MIN_RUNS, arrangements, boundary, estimate, judge, min_runs, pseudo_median
-from pytest_fsstack.judging.verdict import Verdict, advice, describe
+from pytest_fsstack.judging.verdict import advice, describe
+from pytest_fsstack.records.verdicts import Verdict
 from pytest_fsstack.units import percent
 
 sizes = st.integers(1, 6)

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Confirmation, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.saved import FormatError
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 
 NAMES = st.text(min_size=1, max_size=8)
 FIGURES = st.floats(allow_nan=False, allow_infinity=False, width=64)

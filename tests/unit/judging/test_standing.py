@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.plan import State, combined_state
 from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.standing import costliest, standings
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Looks
 
 STATES: dict[str, State] = {"ext4": "measured", "xfs": "running"}
 

@@ -15,12 +15,7 @@ from hypothesis import assume, given, settings, strategies as st
 from msgspec.structs import replace
 from scipy.stats import t, wilcoxon
 
-from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import (
-    Estimate,
-    Looks,
-    Outcome,
-    Verdict,
     advice,
     boundaries,
     describe,
@@ -29,6 +24,8 @@ from pytest_fsstack.judging.verdict import (
     log_ratios,
     rounds_advised,
 )
+from pytest_fsstack.records.sample import Better
+from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import percent
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Better, Metric, Sample
 from pytest_fsstack.options.budgets import percentage
 from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences
 from pytest_fsstack.over_time.plugin import refusals
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Better, Metric, Sample
 from tests.toolkit import chain_of
 
 THIS = "0" * 32

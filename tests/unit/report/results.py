@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 
 STEPS = ["write", "extract", "du", "rsync", "delete"]
 #: Each stack with what it costs: one is equal, one far above its budget, one is not there, one is lost on the way.

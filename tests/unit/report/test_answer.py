@@ -7,10 +7,10 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.describe import describe_failure
 from pytest_fsstack.judging.results import Results, TestOutcome
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import answer, consoles, html, markdown, terminal
 from pytest_fsstack.report.model import View
 from tests.unit.report.results import COSTS, made, measured, on_kernels

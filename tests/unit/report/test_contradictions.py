@@ -7,8 +7,8 @@ import re
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import html, markdown, terminal
 
 MARK = "\N{NOT EQUAL TO}"

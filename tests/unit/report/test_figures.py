@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import ReportError, draw, figures, html
 from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, metric_title
 from pytest_fsstack.report.model import heading

@@ -13,7 +13,7 @@ from msgspec import structs
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.judging.sample import Metric, Sample
+from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.report import html
 from tests.install import BROWSER_PACKAGE, browser
 from tests.unit.command.test_pooling import session

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.standing import ProgressState, StackStatus, TimeLeft
-from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.rounds.live import rendered
 from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.progress_text import line, time_left

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, brief, csvfile, html, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter

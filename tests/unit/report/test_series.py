@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, KernelBoot, PlannedStack, Policy, StepRun
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.series import series
 from tests.unit.report.results import measured
 

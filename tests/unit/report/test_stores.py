@@ -14,10 +14,10 @@ import jsonschema
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo, TestOutcome
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.series import series

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_fsstack.judging.sample import Better
+from pytest_fsstack.records.sample import Better
 
 
 class Budget(msgspec.Struct, frozen=True):
