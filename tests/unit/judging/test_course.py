@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from benchmarks.machines import STEP, course_of, run
 from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.carry_over import in_words
 from pytest_fsstack.judging.conditions import Rule
 from pytest_fsstack.judging.course import (
     Cell,
@@ -275,7 +276,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
     course.conclude()
     between, _ = course.results()
     assert {carry.after for carry in between.carry_over} == {name}
-    assert any(str(between.carry_over[0]) in remark for remark in between.remarks)
+    assert any(in_words(between.carry_over[0]) in remark for remark in between.remarks)
 
 
 @pytest.mark.parametrize(("strict", "limit", "fails"), [(True, 0.1, True), (True, 1.0, False), (False, 0.1, False)])
