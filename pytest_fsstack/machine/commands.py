@@ -32,6 +32,9 @@ limit = 600.0
 #: The time limit of commands that read or write all data of a workload.
 DAY = 86_400.0
 
+#: The environment for a command that gets the user's locale, if its messages are read: English, and any name as it is.
+ENGLISH = {"LC_ALL": "C.UTF-8", "LANGUAGE": "en"}
+
 #: A killed command that still runs after this many seconds is considered stuck in the kernel.
 _DEATH = 10.0
 

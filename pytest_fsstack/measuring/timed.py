@@ -191,7 +191,7 @@ class Timed:
         """Run a command to its end with little overhead, and charge its CPU time to the block.
 
         If the session ends by a signal, the command and its children are killed. `processes.watched` does so if the
-        session dies. `env` extends the environment, which sets English messages. Raises `CommandError` if the command
+        session dies. `env` extends the environment. The locale is that of the user. Raises `CommandError` if the command
         cannot be started, or if it fails and `check` is set.
         """
         # If a command fails, show the line of the test, not these.
@@ -205,7 +205,7 @@ class Timed:
         if path is None:
             raise commands.not_installed(words)
         self._commands.add(words[0])
-        environment = {**os.environ, "LC_ALL": "C", orphans.COMMAND: os.urandom(16).hex(), **(env or {})}
+        environment = {**os.environ, orphans.COMMAND: os.urandom(16).hex(), **(env or {})}
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
             # Output goes to files in memory: pipes and reader threads could slow the command down.
             process = None

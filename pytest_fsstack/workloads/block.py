@@ -84,7 +84,7 @@ def dd_write(
         # Overwriting an older file would be another workload.
         _target(fsstack).unlink(missing_ok=True)
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
-        result = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
+        result = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync), env=commands.ENGLISH)
     timed.record("dd_rate", size / seconds_of_dd(result.stderr, size, "dd_write"), unit="B/s", better="higher")
     fsstack.remount()
     verify_file(_target(fsstack), source, size, "dd_write: after a remount", block)
@@ -117,7 +117,7 @@ def dd_read(
         raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}. Has the step that writes them run?")
     flags = ["iflag=direct"] if direct else []
     with timed(bytes=size, direction="read", cold=cold):
-        result = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
+        result = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags, env=commands.ENGLISH)
     timed.record("dd_rate", size / seconds_of_dd(result.stderr, size, "dd_read"), unit="B/s", better="higher")
     verify_file(_target(fsstack), source, size, "dd_read", block)
 

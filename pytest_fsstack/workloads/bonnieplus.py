@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.records.sample import Better, Metric
 from pytest_fsstack.workloads.base import workload
@@ -60,7 +61,7 @@ def bonnie(
     others = ["-n", files // _MANY, "-c", concurrency, "-z", seed, "-m", "fsstack"]
     words = ["bonnie++", "-q", *data, *others, *user, *([] if characters else ["-f"])]
     with timed(cold=cold):
-        result = timed.run(*map(str, words))
+        result = timed.run(*map(str, words), env=commands.ENGLISH)
     timed.keep("bonnie", result.stderr)
     timed.keep("bonnie_csv", result.stdout)
     for name, (metric, value) in parse_bonnie(result.stdout).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.block import seconds_of_dd
@@ -71,7 +72,7 @@ def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: P
     size = target.stat().st_size
     with timed(bytes=size, direction="read"):
         # cat would leave no count, and need a pipe for one.
-        result = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K")
+        result = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K", env=commands.ENGLISH)
     seconds_of_dd(result.stderr, size, "read_back")
     if source:
         verify_file(target, source, source.stat().st_size, "read_back: read back")

@@ -152,7 +152,9 @@ def rocksdb(
     directory.mkdir()
     words = ["db_bench", f"--db={directory}", f"--num={transactions}", f"--value_size={size}", f"--seed={seed}"]
     with timed(cold=cold):
-        result = timed.run(*words, "--benchmarks=filluniquerandom", f"--sync={sync}", "--histogram=true")
+        result = timed.run(
+            *words, "--benchmarks=filluniquerandom", f"--sync={sync}", "--histogram=true", env=commands.ENGLISH
+        )
     microseconds = _counted(result.stdout, "filluniquerandom", transactions)
     timed.record("transactions_per_second", 1e6 / microseconds, unit="1/s", better="higher")
     figures = dict(re.findall(r"\b(Max|P[\d.]+): ([\d.]+)", result.stdout))

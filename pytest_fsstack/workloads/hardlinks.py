@@ -65,7 +65,17 @@ def extract_backup(
     top.mkdir()
     with _source(backup, archive) as source:
         with timed(bytes=backup.pool_bytes, files=backup.names, cold=cold, preload=[archive] if archive else []):
-            result = timed.run("tar", "--no-same-owner", "-xf", "-", "-C", top, stdin=source.descriptor, check=False)
+            result = timed.run(
+                "tar",
+                "--no-same-owner",
+                "-xf",
+                "-",
+                "-C",
+                top,
+                stdin=source.descriptor,
+                check=False,
+                env=commands.ENGLISH,
+            )
     failures = _failed_links(result)
     if source.returncode:
         raise commands.CommandError(source.argv, source.returncode, "")

@@ -127,7 +127,9 @@ def postgres(
             work = ["--no-vacuum", f"--transactions={transactions}", f"--random-seed={seed}"]
             with timed(cold=False):
                 result = timed.run(
-                    *words("pgbench", *client, *work, "--log", f"--log-prefix={own}/log", "postgres"), cwd=own
+                    *words("pgbench", *client, *work, "--log", f"--log-prefix={own}/log", "postgres"),
+                    cwd=own,
+                    env=commands.ENGLISH,
                 )
         _record(timed, result.stdout, own, transactions)
     timed.reread()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.data.archive import COMPRESSORS, Corpus, compressor
 from pytest_fsstack.data.corpus import cache_directory, compressed
-from pytest_fsstack.machine import needs
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
@@ -115,7 +115,7 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
     if any(target.iterdir()):
         raise ValueError(f"rsync_dry_run: {target} is not empty")
     with timed(files=corpus.files):
-        result = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/")
+        result = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/", env=commands.ENGLISH)
     _verify_rsync(result.stdout, corpus)
     if leftovers := sorted(path.name for path in target.iterdir()):
         raise AssertionError(f"rsync: a dry run wrote to its target: {first_names(leftovers)}")
