@@ -154,8 +154,11 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
             )
     for text, disk in given_up.items():
         if not any(_is_named_by(device, text, disk) for device in disks_of(devices)):
+            # Never advise to hand over one more disk: this one may be a slip of the pen.
+            own = " and ".join(device.spec for device in devices)
             raise pytest.UsageError(
-                f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
+                f"--fsstack-overwrite={text}: this session's device is {own}. Only a device of the session can be given "
+                "over, so this word is wrong, or the device is"
             )
     identities = getattr(config, "workerinput", {}).get(options.DEVICES, {})
     return tuple(pinned_to(device, identities) for device in devices)
