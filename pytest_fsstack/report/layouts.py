@@ -224,7 +224,7 @@ def coverage(view: View, kept: str = "met") -> list[Grid]:
     return [Grid("conditions that calls met", headers, [[*map(Cell, row)] for row in rows])] if rows else []
 
 
-_SECTION = re.compile(r"fio_(.+)_(read|write)_(iops|latency_mean|latency_p99)")
+_SECTION = re.compile(r"fio_(.+)_(read|write|trim)_(iops|latency_mean|latency_p99)")
 _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
 
 

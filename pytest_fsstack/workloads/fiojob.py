@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 #: The access pattern: sequential or random, reading, writing, or half of each.
 Pattern = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
 
+_DIRECTIONS = ("read", "write", "trim")
 _READS, _MIXED = ("read", "randread"), ("rw", "randrw")
 _CHECKSUMS: dict[str, str | int] = {"verify": "crc32c", "verify_state_save": 0}
 _PERCENTILES = ("50", "95", "99", "99.9")
@@ -102,7 +103,7 @@ def fio(
     # In a mixed job, neither direction transfers everything.
     with timed(bytes=None if mixed else total, direction="read" if reads else "write", cold=cold):
         # Called each time, because a remount may change the device's name.
-        result = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
+        result = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}), env=commands.ENGLISH)
     _report(timed, result.stdout, total)
     fsstack.remount()
     if not device:
@@ -126,19 +127,19 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
 
     The metrics are those of `parse_fio` for all jobs together, and the whole JSON is recorded as ``fio``. They add up
     the rates of all sections, even of those that run one after another (``stonewall``). With `sections`, each section
-    also has its own metrics, ``fio_SECTION_{read,write}_...``. If sections only differ in one number, such as
+    also has its own metrics, ``fio_SECTION_{read,write,trim}_...``. If sections only differ in one number, such as
     ``bs`` or ``iodepth``, reports plot their figures over it. Checked afterwards: no errors, and something was
     transferred. For checksums, use ``verify=`` in the job file.
     """
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
-    place, env = fsstack.path, _environment(job, fsstack.path)
+    place, env = fsstack.path, _environment(job, fsstack.path, sections)
     # Other files that fio writes, such as the state of a verification, are not needed.
     with fsstack.scratch() as scratch, timed(cold=cold):
         if fsstack.path != place:
             # The cold start has changed the device's name, and the file may contain the old one.
-            env = _environment(job, fsstack.path)
+            env = _environment(job, fsstack.path, sections)
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     document = _report(timed, result.stdout, None)
@@ -147,10 +148,10 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
     fsstack.remount()
 
 
-def _environment(job: Path, path: Path) -> dict[str, str]:
+def _environment(job: Path, path: Path, sections: bool) -> dict[str, str]:
     """Check a job file for a stack with this path, and return its variables."""
-    env = {"FSSTACK": _escaped(path)}
-    jobfile.check(job, path, {**os.environ, **env})
+    env = {**commands.ENGLISH, "FSSTACK": _escaped(path)}
+    jobfile.check(job, path, {**os.environ, **env}, sections=sections)
     return env
 
 
@@ -159,7 +160,7 @@ class FioError(AssertionError):
 
 
 def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
-    """Parse fio's JSON into figures by name, ``fio_{read,write}_...``, for each direction with data.
+    """Parse fio's JSON into figures by name, ``fio_{read,write,trim}_...``, for each direction with data.
 
     They are ``bandwidth`` in B/s, ``iops``, and the latency from submission to completion in seconds: ``latency_mean``
     and ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``, if fio measured it. Asynchronous engines also have
@@ -172,11 +173,16 @@ def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
 def _figures_of(jobs: list[dict[str, Any]], name: str) -> dict[str, tuple[Metric, float]]:
     figures: dict[str, tuple[Metric, float]] = {}
     with _understood():
-        for direction in "read", "write":
-            sides = [job[direction] for job in jobs if job[direction]["total_ios"]]
+        for direction in _DIRECTIONS:
+            sides = [side for job in jobs for side in _sides(job, direction) if side["total_ios"]]
             if sides:
                 figures.update(_figures(f"{name}_{direction}", sides))
     return figures
+
+
+def _sides(job: Mapping[str, Any], direction: str) -> list[dict[str, Any]]:
+    """Return the figures of one direction. Only newer versions of fio report trims."""
+    return [job[direction]] if direction in job or direction != "trim" else []
 
 
 @contextlib.contextmanager
@@ -280,10 +286,17 @@ def _report_sections(timed: Timed, document: dict[str, Any]) -> None:
     metrics: set[str] = set()
     for name, jobs in _sections(document).items():
         figures = _figures_of(jobs, name)
+        if not figures and not any(_engine(document, job) == "cpuio" for job in jobs):
+            raise AssertionError(f"fio: its section [{jobs[0].get('jobname')}] transferred nothing")
         _record(timed, figures)
         metrics.update(figures)
     if swept := list(sweeps(document, metrics)):
         timed.keep("sweeps", swept)
+
+
+def _engine(document: dict[str, Any], job: dict[str, Any]) -> str | None:
+    """Return the engine that a job names."""
+    return {**(document.get("global options") or {}), **(job.get("job options") or {})}.get("ioengine")
 
 
 def _sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -333,7 +346,7 @@ def sweeps(document: dict[str, Any], metrics: Container[str]) -> Iterator[dict[s
 def _sweep(
     parameter: str, pattern: str, sections: list[tuple[str, str]], metrics: Container[str]
 ) -> Iterator[dict[str, Any]]:
-    for direction in "read", "write":
+    for direction in _DIRECTIONS:
         for figure in "iops", "latency_mean":
             points = [(text, f"{name}_{direction}_{figure}") for text, name in sections]
             points = [(text, metric) for text, metric in points if metric in metrics]
@@ -349,7 +362,8 @@ def _report(timed: Timed, output: str, total: int | None) -> dict[str, Any]:
     jobs = _jobs(document)
     _record(timed, _figures_of(jobs, "fio"))
     with _understood():
-        moved = sum(int(job[direction]["io_bytes"]) for job in jobs for direction in ("read", "write"))
+        sides = [side for job in jobs for direction in _DIRECTIONS for side in _sides(job, direction)]
+        moved = sum(int(side["io_bytes"]) for side in sides)
     if moved == 0 or total not in (None, moved):
         raise AssertionError(f"fio: it transferred {moved:,} bytes instead of {'more' if total is None else total}")
     return document

@@ -49,10 +49,10 @@ class _Setting:
     column: int
 
 
-def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
-    """Raise `JobFileError` if the job file refers to anything outside of the stack.
+def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: bool = False) -> None:
+    """Raise `JobFileError` if the job file refers to anything outside of the stack, or cannot be measured there.
 
-    `place` is fio's working directory, or the block device in ``${FSSTACK}``. `environment` is fio's. Raises OSError if
+    With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in ``${FSSTACK}``. `environment` is fio's. Raises OSError if
     the file cannot be read.
     """
     text = os.fsdecode(job.read_bytes())
@@ -66,9 +66,15 @@ def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
         problem = _problem(setting, place, is_device)
         if problem:
             refuse(setting.line, setting.column, problem)
-    if is_device:
-        for section in _without_file(settings):
+    named = list(_sections(settings))
+    for (_, previous), (section, options) in zip([(None, {}), *named], named, strict=False):
+        if is_device and "filename" not in options and options.get("ioengine") not in _WITHOUT_FILE:
             refuse(section.line, section.column, "the stack is a block device: this job needs filename=${FSSTACK}")
+        if place.is_dir() and "trim" in _pattern(options):
+            refuse(section.line, section.column, "fio trims block devices only, and the stack is a directory")
+        if sections and previous and _is_on(options, "group_reporting") and not _begins_group(options):
+            text = "group_reporting adds this section's figures to those of the section above: leave it out, or add new_group"
+            refuse(section.line, section.column, text)
 
 
 def directions(job: Path) -> set[str]:
@@ -140,15 +146,29 @@ def _leads_out(name: str, place: Path) -> str | None:
     return None if is_within and not outside.goes_up(name) else f"{name} leads out of the stack, to {path}"
 
 
-def _without_file(settings: list[_Setting]) -> Iterator[_Setting]:
-    """Yield the sections without a file, in themselves and in [global]."""
+def _sections(settings: list[_Setting]) -> Iterator[tuple[_Setting, dict[str, str]]]:
+    """Yield each section but [global], with its options and those that it inherits."""
     common: dict[str, str] = {}
     section, options = None, common
     for setting in [*settings, _Setting("", "global", 0, 0)]:
         if setting.key:
             options[setting.key] = setting.value
             continue
-        if section and "filename" not in options and options.get("ioengine") not in _WITHOUT_FILE:
-            yield section
+        if section:
+            yield section, options
         is_global = setting.value.partition("]")[0].strip() == "global"
         section, options = (None, common) if is_global else (setting, dict(common))
+
+
+def _is_on(options: Mapping[str, str], name: str) -> bool:
+    """Whether a flag of fio is set. Its name alone sets it."""
+    return options.get(name, "0") != "0"
+
+
+def _begins_group(options: Mapping[str, str]) -> bool:
+    """Whether fio begins a new group at a section (add_job in its init.c)."""
+    return any(_is_on(options, name) for name in ("new_group", "stonewall", "wait_for_previous"))
+
+
+def _pattern(options: Mapping[str, str]) -> str:
+    return options.get("rw", options.get("readwrite", "read"))

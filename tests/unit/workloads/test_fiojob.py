@@ -57,6 +57,15 @@ def test_what_several_jobs_measured_together() -> None:
     assert len(figures) == 6
 
 
+def test_trims_are_figures() -> None:
+    document = json.loads(WRITE)
+    (job,) = document["jobs"]
+    job["trim"] = {**job["write"], "iops": 7.0}
+    figures = parse_fio(json.dumps(document))
+    assert figures["fio_trim_iops"][1] == 7.0
+    assert {name.replace("_trim_", "_write_") for name in figures} == {name for name in figures if "_write_" in name}
+
+
 def test_latencies_that_were_not_measured_are_no_figures() -> None:
     document = json.loads(WRITE)
     # As fio prints it with gtod_reduce=1.

@@ -161,6 +161,51 @@ def test_jobs_on_the_device_are_allowed(text: str, device: Path, tmp_path: Path)
     jobfile.check(job, device, {"FSSTACK": str(device)})
 
 
+GROUPED = "[global]\ngroup_reporting\nsize=4k\n[bank-a]\nrw=read\n[bank-b]\nrw=write\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (GROUPED, 6),
+        (GROUPED.replace("[bank-b]", "[bank-b]\ngroup_reporting=1"), 6),
+        ("[a]\nrw=read\n[b]\nrw=read\ngroup_reporting\n", 3),
+        (GROUPED.replace("[bank-b]\n", "[bank-b]\nstonewall=0\n"), 6),
+    ],
+)
+def test_sections_that_fio_reports_as_one_are_refused(text: str, line: int, place: Path) -> None:
+    job = place.parent / "job.fio"
+    job.write_text(text)
+    with pytest.raises(JobFileError, match=rf":{line}:\d+: .*group_reporting"):
+        jobfile.check(job, place, {}, sections=True)
+    # Together they have figures.
+    jobfile.check(job, place, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GROUPED.replace("[bank-b]\n", "[bank-b]\nstonewall\n"),
+        GROUPED.replace("[bank-b]\n", "[bank-b]\nnew_group=1\n"),
+        GROUPED.replace("[bank-b]\n", "[bank-b]\ngroup_reporting=0\n"),
+        "[a]\ngroup_reporting\nnumjobs=2\nrw=read\n",
+    ],
+)
+def test_sections_that_fio_reports_apart_are_allowed(text: str, place: Path) -> None:
+    job = place.parent / "job.fio"
+    job.write_text(text)
+    jobfile.check(job, place, {}, sections=True)
+
+
+@pytest.mark.parametrize("pattern", ["trim", "randtrim", "trimwrite"])
+def test_trims_need_a_block_device(pattern: str, place: Path, device: Path) -> None:
+    with pytest.raises(JobFileError, match=r":1:2: .*block device"):
+        check(f"[a]\nsize=4k\nrw={pattern}\n", place)
+    job = device.parent / "trim.fio"
+    job.write_text(f"[a]\nfilename=${{FSSTACK}}\nrw={pattern}\n")
+    jobfile.check(job, device, {"FSSTACK": str(device)})
+
+
 _pieces = st.sampled_from(("/", "/", "..", "../x", "link", "${FSSTACK}", "${UP}", "#", ";", ":", "\\:", " ", "x", "y"))
 _paths = st.lists(_pieces, min_size=1, max_size=6).map("".join)
 _keys = st.sampled_from(("filename", "directory", "filename_format", "write_bw_log", "name", "${KEY}"))
