@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.command import CommandLineError, first_word
-from pytest_fsstack.options.commands import parse
+from pytest_fsstack.options.commands import named
 
 
 def run(arguments: Namespace) -> int:
@@ -26,7 +26,7 @@ def bench(arguments: Namespace) -> int:
         # A single argument may be a whole quoted command line.
         join = shlex.join if len(arguments.measured) > 1 and not arguments.shell else " ".join
         try:
-            name, line = parse(join(arguments.measured))
+            name, line = named(join(arguments.measured))
         except ValueError as error:
             raise CommandLineError(f"bench: {error}") from None
         command.append(f"{name}={line}")

@@ -57,7 +57,7 @@ def steps(config: pytest.Config) -> list[Step]:
     with options.blaming_option(config, "setup"):
         _check_words(setup, shell)
     with options.blaming_option(config, "check"):
-        checks = [parse_check(text, names) for text in options.value(config, "check")]
+        checks = [parse_check(text, names, shell=shell) for text in options.value(config, "check")]
         _check_words([line for _, line in checks], shell)
     result: list[Step] = []
     for name, line in commands:
@@ -201,7 +201,7 @@ class FioFile(pytest.Module):
         # No stack is mounted yet. Links in it are checked later.
         place = Path("/fsstack")
         try:
-            jobfile.check(self.path, place, {**os.environ, "FSSTACK": str(place)})
+            jobfile.check(self.path, place, {**os.environ, "FSSTACK": str(place)}, sections=True)
         except (jobfile.JobFileError, OSError) as error:
             raise self.CollectError(str(error)) from None
         return super().collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 
+#: The beginning of a word that sets a variable in a shell.
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
 def split(line: str) -> list[str]:
     """Split a command line as a shell does. Raises `ValueError`."""
     try:
@@ -25,6 +30,11 @@ def split(line: str) -> list[str]:
         raise ValueError(f"{line!r} cannot be split into words: {str(error).lower()}") from None
     if not words:
         raise ValueError("there is no command")
+    if ASSIGNMENT.match(words[0]):
+        raise ValueError(
+            f"{words[0]!r} sets a variable, and only a shell does that: let a shell run the commands (--shell, "
+            f"--fsstack-shell or shell=True), or write 'env {line}'"
+        )
     return words
 
 

@@ -128,6 +128,9 @@ def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
         (["--fsstack-command=true", "--fsstack-check=other=true"], ["--fsstack-check", "'other'", "true"]),
         (["--fsstack-command=true", "--fsstack-setup=tar 'x"], ["--fsstack-setup", "quotation"]),
         (["--fsstack-check=false"], ["--fsstack-check", "--fsstack-command"]),
+        (["--fsstack-command=SKIP=true tar -cf x ."], ["--fsstack-command", "SKIP", "env"]),
+        (["--fsstack-command=pack=SKIP=true tar -cf x ."], ["--fsstack-command", "'SKIP=true'", "--shell", "env"]),
+        (["--fsstack-command=true", "--fsstack-setup=a=1 true"], ["--fsstack-setup", "'a=1'", "--shell"]),
     ],
 )
 def test_mistakes_end_the_session_before_round_1(project: Project, words: list[str], facts: list[str]) -> None:
@@ -208,6 +211,43 @@ def test_bench_without_a_command_is_wrong(project: Project, words: tuple[str, ..
     code, output = bench(project, "--stack", "plain", *words)
     assert code == USAGE_ERROR
     assert re.fullmatch("fsstack: bench: .*\n", output)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "code"),
+    [
+        ("SKIP=true tar -cf a.tar /nonexistent", "tar", 1),
+        ("files=$(cat list); test -n $files", "command", 0),
+        ("n=1 m=2; test $n$m = 12", "test", 0),
+    ],
+)
+def test_the_words_behind_two_dashes_are_one_command(project: Project, line: str, name: str, code: int) -> None:
+    words = ["--stack", "plain", "--shell", "--fsstack-rounds=1", "--fsstack-json=r.json", "--setup=echo true > list"]
+    ended, output = bench(project, *words, "--", line)
+    assert ended == code, output
+    (chain,) = chains_of(Path("r.json"))
+    assert chain.steps == [name]
+
+
+def test_a_shell_may_set_variables_in_a_check(project: Project) -> None:
+    words = ["--stack", "plain", "--shell", "--fsstack-rounds=1", "--check", "n=$(ls | wc -l); test $n = 1"]
+    code, output = bench(project, *words, "--", "touch one")
+    assert code == 0, output
+
+
+def test_an_assignment_without_a_shell_is_refused(project: Project) -> None:
+    code, output = bench(project, "--stack", "plain", "--", "SKIP=true", "tar", "-cf", "a.tar", "/nonexistent")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "'SKIP=true'" in output and "--shell" in output and "env SKIP=true" in output
+
+
+def test_measured_commands_have_the_locale_of_the_user(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "LC_ALL", "LANG":
+        monkeypatch.setenv(name, "C.UTF-8")
+    lines = [f"{option}=test $LC_ALL-$LANG = C.UTF-8-C.UTF-8" for option in ("--setup", "--check")]
+    words = ["--stack", "plain", "--shell", "--fsstack-rounds=1", *lines]
+    code, output = bench(project, *words, "--", "test $LC_ALL-$LANG = C.UTF-8-C.UTF-8")
+    assert code == 0, output
 
 
 # -- files of fio jobs -------------------------------------------------------------------------------------------------
