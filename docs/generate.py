@@ -383,6 +383,7 @@ def names() -> str:
 
 #: Public names without a docstring: neither classes nor functions.
 OTHER_NAMES = {
+    "__version__": "The version, without the commit that `fsstack --version` shows.",
     "FUSE": "The need of `/dev/fuse`.",
     "Place": "`Block` or `Directory`: the place below or above a layer.",
     "MOUNT": "The `Items` of every mount.",

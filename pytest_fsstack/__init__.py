@@ -7,8 +7,6 @@ pytest run of the machine imports this module. `__init__.pyi` lists them.
 PYTEST_DONT_REWRITE: the command `fsstack` imports it before pytest, which would warn that it can no more.
 """
 
-__version__ = "0.1.0"
-
 
 def __getattr__(name: str) -> object:
     import ast

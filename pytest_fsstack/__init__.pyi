@@ -64,7 +64,7 @@ from pytest_fsstack.units import (
     format_size as format_size,
     parse_size as parse_size,
 )
+from pytest_fsstack.version import __version__ as __version__
 from pytest_fsstack.workloads.base import workload as workload
 
-__version__: str
 __all__: list[str]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_fsstack import __version__
+from pytest_fsstack import version
 
 #: As in pytest.
 USAGE_ERROR = 4
@@ -43,6 +43,17 @@ class Parser(argparse.ArgumentParser):
         raise CommandLineError(f"{self.prog.removeprefix('fsstack').lstrip()}: {message}".removeprefix(": "))
 
 
+class _Version(argparse.Action):
+    """The option --version. The version is looked up only if it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
+        print(f"pytest-fsstack {version.full()}")
+        parser.exit()
+
+
 def _as_option(name: str) -> Callable[[str], Any]:
     """Return a parser of texts that checks them like pytest's option with that name."""
 
@@ -61,7 +72,7 @@ def parser() -> Parser:
     """Return the parser of the command. `subcommands` returns those of its subcommands."""
     whole = Parser("fsstack", description="Measure and judge storage stacks with pytest.", allow_abbrev=False)
     whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
-    whole.add_argument("--version", action="version", version=f"pytest-fsstack {__version__}")
+    whole.add_argument("--version", action=_Version, help="show the version and exit")
     group = whole.add_subparsers(metavar="COMMAND", required=True)
     for add in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files, _add_laboratory:
         add(group)

@@ -20,12 +20,12 @@ from typing import IO
 
 import msgspec
 
-from pytest_fsstack import __version__
 from pytest_fsstack.laboratory import slurm
 from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, NoAnswerError, SlurmError
 from pytest_fsstack.machine.directories import remove, scratch
 from pytest_fsstack.units import reason_of
+from pytest_fsstack.version import __version__
 
 #: The directory of the scripts that run on hosts.
 SCRIPTS = Path(__file__).parent

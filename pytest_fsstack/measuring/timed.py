@@ -191,8 +191,8 @@ class Timed:
         """Run a command to its end with little overhead, and charge its CPU time to the block.
 
         If the session ends by a signal, the command and its children are killed. `processes.watched` does so if the
-        session dies. `env` extends the environment. The locale is that of the user. Raises `CommandError` if the command
-        cannot be started, or if it fails and `check` is set.
+        session dies. `env` extends the environment, which has the user's locale. Raises `CommandError` if the
+        command cannot be started, or if it fails and `check` is set.
         """
         # If a command fails, show the line of the test, not these.
         __tracebackhide__ = operator.methodcaller("errisinstance", commands.CommandError)

@@ -23,8 +23,8 @@ def parse(text: str) -> tuple[str, str]:
         raise ValueError(f"there is no command in {text!r}")
     if name.isidentifier() and name.isupper():
         raise ValueError(
-            f"{name}= could name a step or set a variable: name the step in small letters, as in 'step={text}', and set "
-            f"variables by 'step=env {text}'"
+            f"{name}= could name a step or set a variable: name a step in small letters, and set a variable by "
+            f"'step=env {text}'"
         )
     return name, line
 

@@ -157,8 +157,7 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
             # Never advise to hand over one more disk: this one may be a slip of the pen.
             own = " and ".join(device.spec for device in devices)
             raise pytest.UsageError(
-                f"--fsstack-overwrite={text}: this session's device is {own}. Only a device of the session can be given "
-                "over, so this word is wrong, or the device is"
+                f"--fsstack-overwrite={text}: this session's device is {own}, so nothing is to be overwritten there"
             )
     identities = getattr(config, "workerinput", {}).get(options.DEVICES, {})
     return tuple(pinned_to(device, identities) for device in devices)

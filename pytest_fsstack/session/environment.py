@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_fsstack import version
 from pytest_fsstack.machine import blockdev, commands, identity, mounts
 from pytest_fsstack.machine.needs import Need, Tool
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-_PACKAGES = ("pytest-fsstack", "pytest", "pytest-benchmark", "pytest-xdist", "numpy", "scipy")
+_PACKAGES = ("pytest", "pytest-benchmark", "pytest-xdist", "numpy", "scipy")
 #: For tools without --version.
 _VERSION_OPTIONS = {
     **dict.fromkeys(("mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fusermount"), "-V"),
@@ -246,7 +247,7 @@ def _takes_direct_io(directory: Path) -> bool | None:
 
 
 def _packages() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "pytest-fsstack": version.full()}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)

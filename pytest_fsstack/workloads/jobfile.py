@@ -52,8 +52,8 @@ class _Setting:
 def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: bool = False) -> None:
     """Raise `JobFileError` if the job file refers to anything outside of the stack, or cannot be measured there.
 
-    With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in ``${FSSTACK}``. `environment` is fio's. Raises OSError if
-    the file cannot be read.
+    With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in
+    ``${FSSTACK}``. `environment` is fio's. Raises OSError if the file cannot be read.
     """
     text = os.fsdecode(job.read_bytes())
 
@@ -73,7 +73,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
         if place.is_dir() and "trim" in _pattern(options):
             refuse(section.line, section.column, "fio trims block devices only, and the stack is a directory")
         if sections and previous and _is_on(options, "group_reporting") and not _begins_group(options):
-            text = "group_reporting adds this section's figures to those of the section above: leave it out, or add new_group"
+            text = "group_reporting adds its figures to those of the section above: leave it out, or add new_group"
             refuse(section.line, section.column, text)
 
 

@@ -90,10 +90,10 @@ def handwritten(page: Path) -> str:
     return "\n".join(line for line in lines if page.name != "statistics.md" or not line.startswith("|"))
 
 
-def test_handwritten_docs_have_at_most_35000_words() -> None:
+def test_handwritten_docs_have_at_most_38000_words() -> None:
     words = {page: len(handwritten(page).split()) for page in DOCS.rglob("*.md") if page.name not in GENERATED}
     longest = sorted(words.items(), key=lambda item: -item[1])[:5]
-    assert sum(words.values()) <= 35_000, [f"{page.relative_to(ROOT)} {count}" for page, count in longest]
+    assert sum(words.values()) <= 38_000, [f"{page.relative_to(ROOT)} {count}" for page, count in longest]
 
 
 @pytest.mark.parametrize(("name", "most"), [("README.md", 8_000), ("CHANGELOG.md", 2_500)])

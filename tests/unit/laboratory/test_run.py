@@ -13,11 +13,11 @@ from typing import IO
 
 import pytest
 
-from pytest_fsstack import __version__
 from pytest_fsstack.command import main
 from pytest_fsstack.laboratory import run, slurm
 from pytest_fsstack.laboratory.run import Host, Run, RunError, State, Task, unpack
 from pytest_fsstack.laboratory.settings import Common, Python, Settings, load
+from pytest_fsstack.version import __version__
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
