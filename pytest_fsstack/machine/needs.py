@@ -274,7 +274,7 @@ def missing(needs: Iterable[Need]) -> list[str]:
     by_remedy: dict[str, list[str]] = {}
     for lack in lacking(needs):
         by_remedy.setdefault(lack.remedy, []).append(lack.what)
-    return [f"{'; '.join(whats)}: {remedy}" for remedy, whats in by_remedy.items()]
+    return [f"{'; '.join(names)}: {remedy}" for remedy, names in by_remedy.items()]
 
 
 def require(*needs: Need) -> None:
