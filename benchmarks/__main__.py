@@ -19,7 +19,7 @@ import sys
 from benchmarks.pairs import show
 
 #: Benchmarks with a target, in the order of the table.
-JUDGED = ("run_overhead", "startup", "collection", "timed_extract", "session")
+JUDGED = ("run_overhead", "shell", "startup", "collection", "timed_extract", "session")
 #: The modules of those that run by name only, by name.
 OTHERS = {
     name: name.replace("-", "_")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sh
 
-from pytest_fsstack import Built, Timed, run
+from pytest_fsstack import Built, Timed
 
 FILES = 1000
 SOMEBODY = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
@@ -23,8 +24,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = path / f"directory{number % 30}" / f"file{number}.c"
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"int f{number}(void) {{ return {number}; }}\n" * (1 + number % 50))
-    for words in ("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first"):
-        run("git", *SOMEBODY, "-C", path, *words)
+    git = sh.git.bake(*SOMEBODY, _cwd=str(path))
+    git.init("-q")
+    git.add(".")
+    git.commit("-q", "-m", "first")
     return path
 
 

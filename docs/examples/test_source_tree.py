@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import Built, Timed, run
+from pytest_fsstack import Built, Timed
 
 FILES = 1000
 
@@ -29,13 +29,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.fsstack_budget("1000%")
 class TestSourceTree:
     def test_pack(self, fsstack: Built, timed: Timed, tree: Path) -> None:
-        run("cp", "-a", tree, fsstack.path)
+        fsstack.sh.cp("-a", tree, ".")
         archive = fsstack.path / "tree.tar"
         with timed(bytes=sum(file.stat().st_size for file in tree.glob("*/*.c")), files=FILES):
             timed.run("tar", "-cf", archive, "-C", fsstack.path, "tree")
         fsstack.remount()
-        assert run("tar", "-tf", archive).count(".c\n") == FILES
-        run("tar", "--compare", "-f", archive, "-C", tree.parent)  # fails where a file differs
+        assert fsstack.sh.tar("-tf", archive).count(".c\n") == FILES
+        fsstack.sh.tar("--compare", "-f", archive, "-C", tree.parent)  # fails where a file differs
 
     @pytest.mark.fsstack_repeat("auto")
     def test_search(self, fsstack: Built, timed: Timed) -> None:

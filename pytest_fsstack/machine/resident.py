@@ -21,6 +21,25 @@ _LOADER_CACHE = "/etc/ld.so.cache"
 _kept: set[str] = set()
 
 
+#: Commands that tests have run, to be kept from the end of their timed block on.
+_wanted: set[str] = set()
+
+
+def want(command: str) -> None:
+    """Keep a command from the next `keep_wanted` on.
+
+    A path is left out: it may be on a stack, which could then not be unmounted.
+    """
+    if os.sep not in command:
+        _wanted.add(command)
+
+
+def keep_wanted() -> None:
+    """Keep the commands that were run. Inside a timed block, loading them would be measured."""
+    while _wanted:
+        keep(_wanted.pop())
+
+
 @functools.cache
 def keep(command: str) -> None:
     """Load a command and its libraries, and keep them loaded until the end of this process.

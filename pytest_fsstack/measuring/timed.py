@@ -58,7 +58,6 @@ class Timed:
         self._incomplete = ""
         self._sample: Sample | None = None
         self._entered = False
-        self._commands: set[str] = set()
         self._block: dict[str, Any] = {}
         self._workloads: list[dict[str, Any]] = []
 
@@ -150,10 +149,7 @@ class Timed:
         if count is not None:
             values["file_rate"] = count / seconds
         self._sample = Sample(values)
-        for command in self._commands:
-            # Commands on the stack would keep it from being unmounted.
-            if os.sep not in command:
-                resident.keep(command)
+        resident.keep_wanted()
 
     def reread(self) -> None:
         """Make later reads of the stack come from its device, to check the work after the block.
@@ -204,7 +200,7 @@ class Timed:
         path = commands.which(program)
         if path is None:
             raise commands.not_installed(words)
-        self._commands.add(words[0])
+        resident.want(words[0])
         environment = {**os.environ, orphans.COMMAND: os.urandom(16).hex(), **(env or {})}
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
             # Output goes to files in memory: pipes and reader threads could slow the command down.

@@ -10,13 +10,13 @@ import contextlib
 import inspect
 import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import sh
 
 from pytest_fsstack import options
 from pytest_fsstack.machine import blockdev, needs
@@ -285,13 +285,15 @@ def _without_cluster() -> Iterator[None]:
 def _run(command: Sequence[str]) -> bool:
     print(f"\n$ {shlex.join(command)}", flush=True)
     try:
-        result = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False)
-    except OSError as error:
-        print(f"{command[0]}: {error.strerror}")
+        # In the foreground, so that its output appears as it comes.
+        sh.Command(command[0])(*command[1:], _fg=True, _env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    except sh.CommandNotFound:
+        print(f"{command[0]}: not found")
         return False
-    if result.returncode:
-        print(f"it failed with exit code {result.returncode}")
-    return result.returncode == 0
+    except sh.ErrorReturnCode as error:
+        print(f"it failed with exit code {error.exit_code}")
+        return False
+    return True
 
 
 def _selected(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pytest_fsstack.machine import commands, processes, signals
 from pytest_fsstack.machine.descriptors import opened
@@ -117,6 +118,17 @@ class Built:
         Raises `BuildError` if a layer is not open, as after a failed remount: the place below is not the stack.
         """
         return self._place(len(self.stack.layers)).path
+
+    @property
+    def sh(self) -> Any:
+        """Return `sh`, whose commands run in the stack's directory: ``fsstack.sh.tar("-xf", corpus.tar)``.
+
+        They have the session's time limit, and end with the session. Their errors show stderr. In a timed block,
+        `timed.run` takes less time. If the stack ends in a block device, they run in the directory of pytest.
+        """
+        from pytest_fsstack.machine import shell
+
+        return shell.baked(self.path if isinstance(self._place(len(self.stack.layers)), Directory) else None)
 
     @property
     def below(self) -> Path:

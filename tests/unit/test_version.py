@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sh
 
 from pytest_fsstack import version
 
@@ -17,10 +17,9 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 
 
 def git(root: Path, *words: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "-C", str(root), *identity, *words]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    return str(sh.git(*identity, *words, _cwd=str(root), _env=environment, _tty_out=False)).strip()
 
 
 @pytest.fixture
