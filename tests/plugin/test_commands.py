@@ -88,7 +88,7 @@ def test_a_failure_shows_stderr_and_a_command_that_runs_it_again(project: Projec
 
 def test_a_budget_judges_and_its_failure_can_be_run_again(project: Project) -> None:
     slow = "--fsstack-command=nap=sh -c 'case {} in *crypt) sleep 0.2;; esac'"
-    result = project.run(*STACKS, slow, "--fsstack-budget=crypt: 1%", "--fsstack-rounds=5")
+    result = project.run(*STACKS, slow, "--fsstack-budget=crypt: seconds <= 0.1", "--fsstack-rounds=5")
     result.assert_outcomes(passed=1, failed=1)
     (again,) = [line.partition("again: ")[2] for line in result.outlines if "again: " in line]
     pytest_, test, *rest = shlex.split(again)
@@ -106,7 +106,7 @@ def test_children_left_behind_are_ended_and_named(project: Project) -> None:
     named = re.search(r"`setsid sleep 987 & .*`.* sleep \(\D*(\d+)\)", result.stdout.str())
     assert named
     number = int(named[1])
-    assert commands.wait_until(lambda: not os.path.exists(f"/proc/{number}"), 10.0)
+    assert commands.wait_until(lambda: not os.path.exists(f"/proc/{number}"), 60.0)
 
 
 def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
@@ -191,7 +191,7 @@ def test_bench_ends_with_a_table_and_a_sentence(project: Project) -> None:
 
 
 def test_bench_fails_by_a_budget_and_says_why(project: Project) -> None:
-    words = ["--stack=plain", "--stack=crypt", "--budget", "crypt: 1%", "--fsstack-rounds=5", "--shell"]
+    words = ["--stack=plain", "--stack=crypt", "--budget", "crypt: seconds <= 0.1", "--fsstack-rounds=5", "--shell"]
     code, output = bench(project, *words, "--", "case {} in *crypt) sleep 0.2;; esac")
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "FAIL" in output
@@ -238,8 +238,7 @@ def test_a_shell_may_set_variables_in_a_check(project: Project) -> None:
 def test_an_assignment_without_a_shell_is_refused(project: Project) -> None:
     code, output = bench(project, "--stack", "plain", "--", "SKIP=true", "tar", "-cf", "a.tar", "/nonexistent")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert {"'SKIP=true'", "--shell"} <= set(re.split(r"[ ()]", output))
-    assert "env SKIP=true" in output
+    assert all(fact in output for fact in ("'SKIP=true'", "--shell", "env SKIP=true"))
 
 
 def test_measured_commands_have_the_locale_of_the_user(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

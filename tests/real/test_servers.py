@@ -166,7 +166,7 @@ def deadlocked(directory: Path, call: str, *arguments: str, fixture: str = "") -
 def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
         pytest.skip("; ".join(reasons))
-    file, asked = 'fsstack.path / "file"', 'wait_until(Path(__file__).with_name("asked").exists, 20)'
+    file, asked = 'fsstack.path / "file"', 'wait_until(Path(__file__).with_name("asked").exists, 60)'
     sessions = {
         "call": deadlocked(tmp_path / "call", f"os.stat({file})"),
         "command": deadlocked(tmp_path / "command", f'timed.run("stat", {file})', fixture=", timed"),
@@ -180,7 +180,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     sessions["command"].send_signal(signals.SIGTERM)
     for name, session in sessions.items():
         try:
-            stdout = session.communicate(timeout=30.0)[0]
+            stdout = session.communicate(timeout=120.0)[0]
         finally:
             session.kill()
         assert session.returncode == (1 if name == "left" else 143), stdout

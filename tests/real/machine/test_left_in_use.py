@@ -60,7 +60,7 @@ def test_a_frozen_filesystem_that_was_unmounted_is_named(loop_device: LoopDevice
         run("mount", loop.path, target)
         run("fsfreeze", "-u", target)
         run("umount", target)
-    assert commands.wait_until(lambda: "fsfreeze" not in mounts.in_use(RealMachine(), loop.path), 10)
+    assert commands.wait_until(lambda: "fsfreeze" not in mounts.in_use(RealMachine(), loop.path), 60)
 
 
 def test_the_filesystem_below_a_bind_mount_is_not_thawed(

@@ -173,5 +173,5 @@ def test_each_fuse_mount_up_to_a_place_is_aborted(stack: NotedStack, monkeypatch
     for top, aborted in (low, [low]), (bind, [high, low]):
         asked.clear()
         with posix.letting_go(stack, top, 0.0) as let_go:
-            assert let_go.wait(5.0)
+            assert let_go.wait(60.0)
         assert asked == aborted

@@ -216,6 +216,6 @@ def test_the_work_of_the_session_is_that_of_its_processes(
             process.stdout.readline()
             work = orphans.work()
             assert work
-            assert commands.wait_until(lambda: works_on(work.seconds + 0.1), 10.0 if works else 0.5) == works
+            assert commands.wait_until(lambda: works_on(work.seconds + 0.1), 60.0 if works else 0.5) == works
         finally:
             process.kill()

@@ -76,7 +76,7 @@ def test_one_that_python_drops_is_sent_again() -> None:
     with ended_in_a_test():
         careless = Careless()
         del careless
-        time.sleep(5)
+        time.sleep(60)
         pytest.fail("dropped")
 
 
@@ -89,7 +89,7 @@ def test_a_fork_does_not_swallow_it() -> None:
             os._exit(0)
         armed.clear()
         os.waitpid(child, 0)
-        time.sleep(5)
+        time.sleep(60)
         pytest.fail("swallowed")
     armed.clear()
 
@@ -144,25 +144,28 @@ def test_python_code_that_hangs_is_interrupted() -> None:
         pytest.raises(TimeoutError, match=r"opening it .*\b0\.3 s\b.*--fsstack-timeout"),
         signals.limited("opening it", 0.3),
     ):
-        time.sleep(20)
-    assert time.monotonic() - start < 10
+        time.sleep(600)
+    assert time.monotonic() - start < 300
 
 
 def test_python_code_that_hangs_and_swallows_errors_is_interrupted_again() -> None:
     def careless() -> None:
         try:
-            time.sleep(20)
+            time.sleep(600)
         except TimeoutError:
-            time.sleep(20)
+            time.sleep(600)
 
     with pytest.raises(TimeoutError), signals.limited("opening it", 0.2):
         careless()
 
 
 def test_a_step_may_take_longer_than_its_limit_if_its_commands_do_not() -> None:
-    with signals.limited("making it", 2.0):
-        for _ in range(4):
-            commands.run("sleep", "0.6")
+    with signals.limited("making it", 600.0):
+        watch = signals._watch
+        assert watch is not None
+        deadline = watch.deadline
+        commands.run("true")
+        assert watch.deadline > deadline
 
 
 def test_a_command_that_hangs_is_reported_rather_than_its_step() -> None:
