@@ -88,6 +88,7 @@ def raising_again(call: pytest.CallInfo[Any]) -> Callable[[], object]:
     """Return a function that raises the exception of a phase again."""
 
     def act() -> None:
+        __tracebackhide__ = True
         if call.excinfo:
             raise call.excinfo.value
 
@@ -176,10 +177,16 @@ class Protocol:
         item.funcargs = {}  # type: ignore[attr-defined]  # pytest-benchmark looks into it
         hook = self._without_runner(item, f"pytest_runtest_{phase.when}")
         more = {"nextitem": None} if phase.when == "teardown" else {}
+
+        def replay() -> Any:
+            # The traceback of a test has no frames of the plugin, as it has none of pytest.
+            __tracebackhide__ = True
+            return hook(item=item, **more)
+
         self._act = phase.act
         try:
             end = (pytest.exit.Exception, KeyboardInterrupt)
-            call = pytest.CallInfo.from_call(lambda: hook(item=item, **more), when=phase.when, reraise=end)
+            call = pytest.CallInfo.from_call(replay, when=phase.when, reraise=end)
         finally:
             self._act = None
         report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
@@ -200,19 +207,23 @@ class Protocol:
 
     def pytest_runtest_setup(self) -> None:
         # In the middle: after the marks that skip a test, before pytest sets it up.
+        __tracebackhide__ = True
         if self._run is not None:
             self._run.reached = True
         self._stand_in()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_call(self) -> None:
+        __tracebackhide__ = True
         self._stand_in()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self) -> None:
+        __tracebackhide__ = True
         self._stand_in()
 
     def _stand_in(self) -> None:
+        __tracebackhide__ = True
         if self._act is not None:
             self._act()
 

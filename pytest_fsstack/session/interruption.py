@@ -72,12 +72,14 @@ class Interruption:
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         from pytest_fsstack.machine import processes
 
+        __tracebackhide__ = True
         # A fixture may have set resource limits for its test. They stay.
         with processes.keeping_limits(self._errors):
             return (yield from _as_a_test())
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        __tracebackhide__ = True
         if fixturedef.argname == "fsstack":
             return (yield)
         return (yield from _as_a_test())
@@ -126,6 +128,8 @@ class LostController:
 def _as_a_test() -> Generator[None, Any, Any]:
     from pytest_fsstack.machine import processes, signals
 
+    # pytest leaves out its own frames of a failure, and these are between them.
+    __tracebackhide__ = True
     with (
         processes.without_returning_children(),
         processes.keeping_depth(),

@@ -297,3 +297,41 @@ def test_a_test_without_stacks_is_an_error_of_this_test_alone(project: Project) 
     result = project.run()
     assert result.parseoutcomes() == {"passed": 1, "errors": 1}
     result.stdout.fnmatch_lines(["*@pytest.mark.fsstack('ext4', *--fsstack-stacks*"])
+
+
+def test_a_failure_has_no_frames_of_the_plugin(project: Project) -> None:
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write("""
+@pytest.fixture
+def broken_before():
+    raise ValueError(3)
+
+@pytest.fixture
+def broken_after():
+    yield
+    raise ValueError(3)
+""")
+    project.write("""
+import pytest
+
+def test_plain(broken_before):
+    pass
+
+def test_plain_after(broken_after):
+    pass
+
+@pytest.mark.fsstack("plain")
+def test_on_a_stack(fsstack, broken_before):
+    pass
+
+@pytest.mark.fsstack("plain")
+def test_timed(fsstack, timed, broken_before):
+    pass
+
+@pytest.mark.fsstack("plain")
+def test_timed_after(fsstack, timed, broken_after):
+    pass
+""")
+    result = project.run("--fsstack-rounds=1")
+    result.assert_outcomes(errors=5, passed=2)
+    result.stdout.no_fnmatch_line("*pytest_fsstack/*.py:*")
