@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.units import OverheadUnit
+from pytest_fsstack.units import OverheadUnit, first_names
 
 
 def doubts(chain: ChainResults) -> list[str]:
@@ -13,19 +13,14 @@ def doubts(chain: ChainResults) -> list[str]:
 
 
 def _doubt(chain: ChainResults, control: str) -> str:
-    differences = _compared(chain, control)
+    differences = compared(chain, control)
     baseline = chain.reference(control)
     if not differences:
         reason = next((notes[control] for notes in chain.notes.values() if control in notes), "nothing was measured")
         return f"the control cannot be compared with the baseline {baseline}: {reason}"
-    differing = [
-        f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
-        for (step, metric), estimate in differences.items()
-        if estimate.low > 0 or estimate.high < 0
-    ]
-    if not differing:
+    if not (texts := differing(chain, control)):
         return ""
-    few = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+    few = first_names(texts)
     which = "it does" if len(differences) == 1 else f"each of {len(differences)} comparisons does"
     chance = f"{which} so by chance in at most {(1 - chain.looks.confidence) * 100:.3g} % of sessions"
     return (
@@ -34,7 +29,16 @@ def _doubt(chain: ChainResults, control: str) -> str:
     )
 
 
-def _compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
+def differing(chain: ChainResults, control: str) -> list[str]:
+    """Return the steps in which a control differs from its baseline, with the difference."""
+    return [
+        f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
+        for (step, metric), estimate in compared(chain, control).items()
+        if estimate.low > 0 or estimate.high < 0
+    ]
+
+
+def compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
     """Return the control's overhead by step and metric, for the metrics of budgets, or else for the time."""
     estimates = {}
     for step in chain.steps:

@@ -116,6 +116,8 @@ class ChainPlan(msgspec.Struct, frozen=True):
     tables: tuple[tuple[str, dict[str, Any]], ...] = ()
     #: The number of rounds that its marker names. 0: the session's looks.
     rounds: int = 0
+    #: Whether the CPU of its machine is emulated.
+    emulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ class Policy:
     looks_for_all: bool = False
     sharing: int = 0
     limit: float | None = None
+    #: Whether budgets on time are judged on emulated CPUs too (--fsstack-judge-emulated).
+    judges_emulated: bool = False
 
     def looks_of(self, plan: ChainPlan) -> Looks:
         """Return the looks of a chain."""
@@ -175,6 +179,8 @@ class StepRun(msgspec.Struct, frozen=True):
     in_setup: bool = False
     #: Whether it was skipped because the machine does not meet a requirement of its workload.
     lacking: bool = False
+    #: Why it failed in one line, or why that was expected.
+    reason: str = ""
 
 
 class CellRun(msgspec.Struct, frozen=True):
@@ -293,6 +299,7 @@ class Course:
             remarks=list(plan.remarks),
             tables=list(plan.tables),
             budgets_sharing=policy.sharing,
+            judges_emulated=policy.judges_emulated,
         )
         for plan in self._plans.values():
             results.steps += [step for step in plan.steps if step not in results.steps]
@@ -301,7 +308,12 @@ class Course:
             plan = self._plans[cell.kernel_boot]
             planned = plan.stacks[cell.stack]
             results.stacks[name] = StackInfo(
-                name, planned.spec, kernel=cell.kernel, encrypts=planned.encrypts, settings=planned.settings
+                name,
+                planned.spec,
+                kernel=cell.kernel,
+                encrypts=planned.encrypts,
+                settings=planned.settings,
+                emulated=plan.emulated,
             )
             if len(self._plans) > 1:
                 results.against[name] = self.name(Cell(plan.baseline, *cell.kernel_boot))
@@ -395,7 +407,7 @@ class Course:
             and self.chain.rounds == 1
             and cell.stack == self._plan_of(name).baseline
         ):
-            self._drop_without_baseline(cell)
+            self._drop_without_baseline(cell, run.steps[0].reason)
 
     def _add_step(self, name: str, run: StepRun) -> None:
         results, step = self.chain, run.step
@@ -416,12 +428,13 @@ class Course:
         """Record why a step and the ones after it have no samples."""
         results, steps = self.chain, self._plan_of(name).stacks[self.cells[name].stack].steps
         what = "was skipped" if run.ending == "skipped" else run.ending
-        why = f": {run.cause}" if run.cause and run.ending == "skipped" else ""
+        text = run.reason or (run.cause if run.ending == "skipped" else "")
+        why = f": {text}" if text else ""
         note = f"{what} in round {results.rounds}{why}"
         results.notes.setdefault(run.step, {})[name] = note
         skip = {"lacking": run.lacking, "skipped": not run.lacking} if run.ending == "skipped" else {}
         # An expected failure has no cause. It is reported as it ran.
-        if why:
+        if run.ending == "skipped" and run.cause:
             self._not_run[run.step, name] = NotRun(run.cause, **skip)
         for later in steps[steps.index(run.step) + 1 :]:
             results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")
@@ -429,7 +442,7 @@ class Course:
             self._not_run.setdefault((later, name), reason)
         if run.ending == "failed" and (run.step, name) not in self._tests:
             # The step was not selected, so it has no report. Steps that depend on it report its error.
-            text = f"{run.step} failed on {self._label(name)}:\n{run.cause}"
+            text = f"{run.step} failed on {self._label(name)}{why}\n\n{run.cause}".rstrip()
             self._causes[name] = (results.steps.index(run.step), text)
 
     def _plan_of(self, name: str) -> ChainPlan:
@@ -449,10 +462,11 @@ class Course:
         if lacks:
             self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
 
-    def _drop_without_baseline(self, cell: Cell) -> None:
+    def _drop_without_baseline(self, cell: Cell, reason: str) -> None:
         """Drop all cells of a kernel whose baseline fails in setup: nothing could be compared with it."""
         baseline = self._label(self.name(cell))
-        text = f"the chain was ended in round 1, because the baseline {baseline} failed in setup"
+        why = f": {reason}" if reason else ""
+        text = f"the chain was ended in round 1, because the baseline {baseline} failed in setup{why}"
         for other in self.cells.values():
             if other.kernel_boot == cell.kernel_boot and other != cell:
                 self.drop(other, NotRun(text, of_baseline=True), note=text)
@@ -531,6 +545,8 @@ class Course:
         """Return the verdicts so far on the budgets of each question. During confirmation, use fresh rounds only."""
         verdicts: dict[Question, list[Verdict | None]] = {}
         for question, judgements in self._judgements():
+            # On an emulated CPU, budgets on time are as if there were none.
+            judgements = [judgement for judgement in judgements if judgement.unjudged is not Unjudged.EMULATED]
             planned = [judgement.verdict for judgement in judgements]
             fresh = [judgement.confirmed for judgement in judgements if judgement.confirmed]
             verdicts.setdefault(question, []).extend(fresh if self.chain.confirmation else planned)
@@ -807,7 +823,21 @@ class Course:
                 why = f"; baseline {baseline}: {note}" if note else ""
                 text = f"{name}: {judgement.text}{why}{self._early_end}"
                 return Outcome("skipped" if self.stopped else "failed", text)
-        return None
+        return self._of_emulation(step, name)
+
+    def _of_emulation(self, step: str, name: str) -> Outcome | None:
+        """Return the outcome of a test whose budgets are all kept, but for those not judged on an emulated CPU.
+
+        A sanity limit is no requirement of the user, so only --fsstack-strict insists on its verdict.
+        """
+        judgements = self.chain.judgements_of(step, name)
+        emulated = [judgement for judgement in judgements if judgement.unjudged is Unjudged.EMULATED]
+        if not emulated or any(judgement.outcome != "pass" for judgement in judgements if judgement not in emulated):
+            return None
+        text = f"{step} on {name}: {emulated[0].text}"
+        if self._strict:
+            return Outcome("failed", f"{text} (--fsstack-strict)")
+        return Outcome("passed") if all(judgement.budget.sanity for judgement in emulated) else Outcome("skipped", text)
 
     def _of_budgets(self, chain: ChainResults, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""

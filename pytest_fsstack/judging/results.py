@@ -23,6 +23,7 @@ from pytest_fsstack.records.sample import (
     RoundNumber,
     Sample,
     Typical,
+    is_of_time,
 )
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Outcome, Repetition, Verdict
 from pytest_fsstack.units import format_quantity, percent
@@ -33,6 +34,13 @@ ROUNDS_OF_A_BOOT = 10_000
 _COARSE = 0.01
 #: The smallest and largest possible log-ratio of each round, by its number.
 Bounds = dict[int, tuple[float, float]]
+#: What figures of an emulated CPU mean.
+EMULATED = "shows function, not speed"
+#: Why figures in time have no verdict there, and what to do.
+NOT_ON_EMULATED = (
+    f"not judged, because the CPU is emulated, which {EMULATED}: measure with KVM, or judge anyway with "
+    "--fsstack-judge-emulated"
+)
 #: The suffix of a chain's id if its stacks are compared with the baseline on their own kernel.
 IN_EACH_KERNEL = " (in each kernel)"
 
@@ -55,6 +63,13 @@ class StackInfo(msgspec.Struct, frozen=True):
     #: Whether one of its layers encrypts.
     encrypts: bool = False
     settings: dict[str, str] = {}
+    #: Whether it ran on an emulated CPU, whose times say nothing about real machines.
+    emulated: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return the id as tables show it, with a word if the CPU was emulated."""
+        return f"{self.id} (emulated)" if self.emulated else self.id
 
     @property
     def described(self) -> str:
@@ -86,6 +101,7 @@ class Unjudged(Enum):
     UNFIT = "the metric cannot have this budget"
     NO_BASELINE = "there is nothing to compare with"
     FEW_BOOTS = "it takes more boots"
+    EMULATED = "the CPU is emulated"
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -151,6 +167,11 @@ class Figure(msgspec.Struct, frozen=True):
     resolution: float
     median: Typical
     overhead: Overhead | None = None
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it depends on the speed of the machine."""
+        return is_of_time(self.unit)
 
 
 class Derived(msgspec.Struct, frozen=True):
@@ -223,6 +244,8 @@ class ChainResults(msgspec.Struct):
     budgets_sharing: int = 0
     #: The confirmation of failures, if there was one.
     confirmation: Confirmation | None = None
+    #: Whether budgets on time are judged although the CPU is emulated (--fsstack-judge-emulated).
+    judges_emulated: bool = False
     #: The environment, if it differs between the chains (results of several machines).
     environment: Mapping[str, Any] | None = None
     #: Facts for other programs, added at the end of the session.
@@ -231,6 +254,11 @@ class ChainResults(msgspec.Struct):
     def reference(self, stack: str) -> str:
         """Return the reference of a stack."""
         return self.against.get(stack, self.baseline)
+
+    def is_emulated(self, stack: str) -> bool:
+        """Whether a stack or its reference ran on an emulated CPU, so that costs in time mean nothing."""
+        sides = (self.stacks.get(name) for name in (stack, self.reference(stack)))
+        return any(info.emulated for info in sides if info)
 
     @property
     def rounds(self) -> int:
@@ -496,6 +524,9 @@ class ChainResults(msgspec.Struct):
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
         if mistake := budget.wrong_sign(metric.better):
             return Judgement(budget, None, mistake, Unjudged.UNFIT)
+        emulated = self.is_emulated(stack) if budget.limit is None else self.stacks[stack].emulated
+        if emulated and metric.is_of_time and not self.judges_emulated:
+            return Judgement(budget, None, f"{metric.name}: {NOT_ON_EMULATED}", Unjudged.EMULATED)
         if budget.limit is not None:
             return self._judge_limit(step, stack, metric, budget, budget.limit)
         assert budget.overhead is not None
@@ -646,7 +677,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 
 #: Outcomes of a test, the worst first.
-OUTCOMES = ("failed", "skipped", "xfailed", "passed")
+OUTCOMES = ("failed", "skipped", "xfailed", "xpassed", "passed")
 
 
 class TestOutcome(msgspec.Struct, frozen=True):
@@ -700,6 +731,8 @@ class Results(msgspec.Struct, dict=True, tag_field="format", tag=FORMAT):
     labels: dict[str, str] = {}
     #: The outcome of each test on a stack, by its id.
     tests: dict[str, TestOutcome] = {}
+    #: Failures beside the tests on stacks: other tests, files that were not collected, a gate that judged nothing.
+    failures: list[str] = []
 
     # What has no type is not a field, and is not saved.
     #: The comparison with earlier runs, for reports (`over_time.text.Section`).

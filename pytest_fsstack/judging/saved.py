@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging.names import kind_of, name_of
 from pytest_fsstack.judging.results import (
+    EMULATED,
     FORMAT,
     ROUNDS_OF_A_BOOT,
     ChainResults,
@@ -287,6 +288,7 @@ def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
             "judgements": chain.judgements_of(step, stack),
             "derived": whole,
             "note": chain.note(step, stack),
+            "emulated": chain.is_emulated(stack),
         }
     )
     return facts
@@ -300,7 +302,7 @@ def properties(chain: ChainResults, step: str, stack: str, *, full: bool = True)
     if not chain.of(step, stack):
         return []
     whole, judgements = derive(chain, step, stack), chain.judgements_of(step, stack)
-    pairs: list[tuple[str, object]] = []
+    pairs: list[tuple[str, object]] = [("emulated", EMULATED)] if chain.is_emulated(stack) else []
     if full:
         pairs += [("stack", chain.stacks[stack].spec), ("device", chain.device)]
         pairs += [("baseline", chain.baseline), ("seed", chain.seed)]

@@ -75,7 +75,7 @@ def costliest(chain: ChainResults) -> StackStatus | None:
 
 def _costs(chain: ChainResults, stack: str, state: State) -> list[StackStatus]:
     """Return the overhead in time of each step of a stack, if times matter."""
-    steps = [] if chain.only_counts else chain.steps
+    steps = [] if chain.only_counts or chain.is_emulated(stack) else chain.steps
     estimates = {step: _of_rounds(chain, step, stack) for step in steps}
     return [StackStatus(stack, state, step, "seconds", each) for step, each in estimates.items() if each]
 

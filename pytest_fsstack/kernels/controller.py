@@ -98,6 +98,9 @@ class Controller:
         option.maxworkerrestart = None
         option.tx = [self._worker(index) for index in range(len(self.plan.kernels) * self.plan.boots)]
 
+    def _is_emulated(self, worker: int) -> bool:
+        return self._kernel_of(worker)[0].in_vm and not self.kvm
+
     def _kernel_of(self, worker: int) -> tuple[Kernel, int]:
         boot, index = divmod(worker, len(self.plan.kernels))
         return self.plan.kernels[index], boot
@@ -125,8 +128,11 @@ class Controller:
         names = [kernel.name for kernel in self.plan.kernels]
         boots = "" if self.plan.boots == 1 else f", {self.plan.boots} boots each"
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
-        if not self.kvm and any(kernel.in_vm for kernel in self.plan.kernels):
-            lines.append("fsstack: the guests are emulated, not virtualized by KVM: their figures show function only")
+        if any(map(self._is_emulated, range(len(self.plan.kernels)))):
+            judged = "budgets on time are judged all the same (--fsstack-judge-emulated)"
+            if not self.settings.judges_emulated:
+                judged = "budgets on time are not judged there (--fsstack-judge-emulated judges them)"
+            lines.append(f"fsstack: the guests are emulated, which shows function, not speed: {judged}")
         if self.config.getoption("reruns", None):
             lines.append("fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again")
         return lines
@@ -193,7 +199,9 @@ class Controller:
             if isinstance(message, Collected):
                 place = self._kernel_boot_of(node)
                 self._nodes[place] = node
+                emulated = self._is_emulated(_index(node))
                 for chain, plan in message.chains.items():
+                    plan = msgspec.structs.replace(plan, emulated=plan.emulated or emulated)
                     self._plans.setdefault(chain, {})[place] = plan
                 return _parts(message, names)
         return None

@@ -377,6 +377,14 @@ OPTIONS = (
         "that would leave most unchanged runs undecided is refused before the first round.",
     ),
     Option(
+        "judge-emulated",
+        "judge budgets on time also on emulated CPUs, such as in a VM without KVM",
+        flag=True,
+        doc="An emulated CPU shows function, not speed. So costs in time are not in the headline there, and budgets on "
+        "times and rates are *not judged*: the test is skipped with this reason, or fails with `--fsstack-strict`. "
+        "Budgets on bytes and counts are judged. [kernels.md](kernels.md#emulated-guests) has an example.",
+    ),
+    Option(
         "exit",
         "the exit code: pytest's, or for `git bisect run` 0 if all budgets are kept, 1 if one is broken and 125 if "
         "unknown",

@@ -50,6 +50,8 @@ class Settings:
     seed: int
     budgets: tuple[Rule, ...]
     strict: bool
+    #: Whether budgets on time are judged on emulated CPUs too.
+    judges_emulated: bool
     #: Whether the error rate applies to the session instead of each budget.
     confirms: bool
     missing_fails: bool
@@ -114,6 +116,7 @@ def read_settings(
         seed=_seed(config, values["seed"]),
         budgets=tuple(budgets),
         strict=values["strict"],
+        judges_emulated=values["judge-emulated"],
         confirms=(values["error-rate-per"] or ("session" if values["strict"] else "budget")) == "session",
         missing_fails=values["if-unavailable"] == "fail",
         corpus=values["corpus"],

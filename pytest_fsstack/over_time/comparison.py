@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.names import kind_of, name_of, test_of
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.results import NOT_ON_EMULATED, ChainResults, Results
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.records.sample import Better, Metric
 from pytest_fsstack.records.verdicts import Estimate, Outcome
@@ -71,6 +71,12 @@ class SeriesKey(NamedTuple):
     def __str__(self) -> str:
         test = self.test.rpartition("::")[2]
         return self.name_in_test if test == f"test_{self.step}" else f"{test} {self.name_in_test}"
+
+
+def row_names(keys: Sequence[SeriesKey]) -> list[str]:
+    """Return names for the rows of a table. They have the test only if there are several."""
+    is_one_test = len({key.test for key in keys}) == 1
+    return [key.name_in_test if is_one_test else str(key) for key in keys]
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,8 @@ class _RunFigure(NamedTuple):
     #: The deviation of a round's log ratio, and the number of rounds.
     within: float = 0.0
     rounds: int = 0
+    #: Whether it is a time of an emulated CPU, which is not judged.
+    is_emulated: bool = False
 
 
 def budgeted(runs: Iterable[Results]) -> set[Measure]:
@@ -265,6 +273,8 @@ def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey,
                     if not counted and not is_compared((test_of(chain), step, metric.name), measures):
                         continue
                     key = series_key(results, chain, step, stack, metric.name)
+                    if metric.is_of_time and chain.is_emulated(stack):
+                        key = key._replace(stack=f"{key.stack} (emulated)")
                     if key not in entries or entries[key].entry.ratio is None:
                         entries.update(_entry(chain, step, stack, metric, key))
     return entries
@@ -286,7 +296,8 @@ def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, key: Seri
     ratios = list(chain.log_ratios(step, stack, metric.name).values()) if stack != reference else []
     within = stdev(ratios) if len(ratios) > 1 else 0.0
     entry = Entry(figure, _ratio(chain, step, stack, metric, ratios))
-    return {key: _RunFigure(entry, metric.unit, reference, stack == reference, within, len(ratios))}
+    is_emulated = metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated
+    return {key: _RunFigure(entry, metric.unit, reference, stack == reference, within, len(ratios), is_emulated)}
 
 
 def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
@@ -341,8 +352,11 @@ class _Judge:
         first = next(iter(now.values()))
         entries = [tuple(fact.entry for fact in side.values()) for side in (now, then)]
         change = Change(key, first.unit, first.reference, entries[0], entries[1], is_reference=first.is_reference)
+        is_emulated = any(fact.is_emulated for fact in (*now.values(), *then.values()))
         if first.is_reference:
-            return self._reference(change, self._of_this_machine(now, then))
+            return change if is_emulated else self._reference(change, self._of_this_machine(now, then))
+        if is_emulated and self.limit is not None:
+            return replace(replace(self, limit=None).change(key, now, then), explanation=f"{key}: {NOT_ON_EMULATED}")
         if not is_judged and self.limit is not None:
             compared = replace(self, limit=None).change(key, now, then)
             return replace(compared, is_judged=False, explanation=f"{key}: {NO_BUDGET}" if compared.explanation else "")

@@ -16,7 +16,16 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
+from pytest_fsstack.judging.results import (
+    FORMAT,
+    NOT_ON_EMULATED,
+    ChainResults,
+    Derived,
+    Figure,
+    Judgement,
+    Results,
+    StackInfo,
+)
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.environment import Environment
@@ -97,6 +106,9 @@ def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metri
     derived = chain.derived.get(step, {}).get(stack, Derived())
     key = series_key(session.metadata, chain, step, stack, metric)
     figure = derived.figures.get(metric)
+    if figure and figure.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated:
+        session.notes[key] = NOT_ON_EMULATED
+        return
     overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
     judged = tuple(
         JudgedBudget(judgement.budget, judgement.outcome)
@@ -161,6 +173,7 @@ class _Chain(msgspec.Struct):
     work: dict[str, Mapping[str, Any]] = {}
     controls: list[str] = []
     against: dict[str, str] = {}
+    judges_emulated: bool = False
     derived: dict[str, dict[str, _Derived]] = {}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import ceil, expm1, isfinite
 from typing import NamedTuple
 
-from pytest_fsstack.judging.results import Results
-from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook
+from pytest_fsstack.judging.results import EMULATED, Results
+from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
+from pytest_fsstack.report.answer import emulation
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.report.terminal import tabulated
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent
@@ -17,6 +18,8 @@ CORRELATED = (
     "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "
     "fsstack trend shows whether it grows"
 )
+#: The columns of a comparison after the name of the series.
+_HEADERS = ("then", "now", "change of the cost", "verdict")
 #: The labels that identify a run in reports.
 _IDENTIFYING_LABELS = ("branch", "commit", "kernel")
 
@@ -33,7 +36,8 @@ class Section(NamedTuple):
 def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> Section:
     """Return the section about a comparison, which is the same in all reports."""
     limit = "" if comparison.limit is None else f"at most {comparison.limit * 100:g} % more"
-    facts = [("now", _side(now)), ("then", _side(then)), ("limit", limit)]
+    emulated = any(emulation(results) for results in (*now, *then))
+    facts = [("emulated", EMULATED if emulated else ""), ("now", _side(now)), ("then", _side(then)), ("limit", limit)]
     facts += [("differs", text) for text in comparison.differences]
     remarks = [*dict.fromkeys(change.explanation for change in comparison.changes if change.explanation)]
     remarks += [text for _, text in warnings(comparison)]
@@ -44,13 +48,11 @@ def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Resul
 
 
 def _grid(comparison: Comparison) -> Grid:
-    headers = ["series", "then", "now", "more over its reference", "verdict"]
     rows = [
-        [*(Cell(text) for text in texts), Cell(verdict, outcome=change.outcome)]
-        for change in comparison.changes
-        for *texts, verdict in [_row(change)]
+        [*map(Cell, texts), Cell(verdict, outcome=change.outcome)]
+        for change, (*texts, verdict) in zip(comparison.changes, _rows(comparison))
     ]
-    return Grid("earlier runs", headers, rows)
+    return Grid("earlier runs", ["series", *_HEADERS], rows)
 
 
 def lines(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> list[str]:
@@ -78,7 +80,7 @@ def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
 
 def table(comparison: Comparison) -> list[str]:
     """Return a row for each series: figure and overhead on both sides, and the change with its verdict."""
-    return tabulated(map(_row, comparison.changes), ["", "then", "now", "more over its reference", "verdict"])
+    return tabulated(_rows(comparison), ["", *_HEADERS])
 
 
 def in_short(change: Change, limit: float) -> str:
@@ -118,12 +120,17 @@ def _percent(ratio: float) -> str:
     return OverheadUnit().signed(expm1(ratio)).replace(" ", "")
 
 
-def _row(change: Change) -> list[str]:
+def _rows(comparison: Comparison) -> list[list[str]]:
+    names = row_names([change.key for change in comparison.changes])
+    return [[name, *_cells(change)] for name, change in zip(names, comparison.changes)]
+
+
+def _cells(change: Change) -> list[str]:
     verdict = SIGNS[change.outcome] if change.outcome else "" if change.shift is None else "-"
     more = _more(change)
     if change.is_reference:
         more = f"{more} itself" if change.moved or change.outcome else ""
-    return [str(change.key), _figures(change, change.then), _figures(change, change.now), more, verdict]
+    return [_figures(change, change.then), _figures(change, change.now), more, verdict]
 
 
 def _figures(change: Change, entries: Sequence[Entry]) -> str:
@@ -161,17 +168,17 @@ def _side(runs: Sequence[Results]) -> str:
 def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
     """Return a table of the power of a limit for one more run, by series."""
     headers = ["", "earlier runs", "differ by", f"undecided at {percent(limit)}", "decides from", "rounds for it"]
-    return list(map(visible, tabulated(map(_plan_row, series), headers)))
+    names = row_names([outlook.key for outlook in series])
+    return list(map(visible, tabulated([[name, *_plan_cells(row)] for name, row in zip(names, series)], headers)))
 
 
-def _plan_row(series: Outlook) -> list[str]:
+def _plan_cells(series: Outlook) -> list[str]:
     if series.power is None:
-        return [str(series.key), str(series.runs), "-", f"always: it takes {MIN_EARLIER_RUNS} runs", "-", "-"]
+        return [str(series.runs), "-", f"always: it takes {MIN_EARLIER_RUNS} runs", "-", "-"]
     power = series.power
     rounds = "no number" if power.rounds is None else str(power.rounds)
     undecided = percent(1 - power.decided)
     return [
-        str(series.key),
         str(series.runs),
         percent(expm1(power.spread.deviation)),
         undecided,

@@ -106,7 +106,8 @@ def trends(
 
 def _key(entry: Series) -> SeriesKey:
     places = (entry.labels.get(part, "") for part in ("kernel", "device"))
-    return SeriesKey(entry.test, entry.step, entry.stack, entry.metric, entry.name, *places)
+    stack = f"{entry.stack} (emulated)" if "emulated" in entry.labels else entry.stack
+    return SeriesKey(entry.test, entry.step, stack, entry.metric, entry.name, *places)
 
 
 def change_points(trend: Trend, level: float, smallest: float = 0.0) -> list[ChangePoint]:

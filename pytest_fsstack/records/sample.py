@@ -39,6 +39,26 @@ class Metric(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "resolution", saturated(self.resolution))
 
+    @property
+    def is_of_time(self) -> bool:
+        """Whether figures depend on the speed of the machine."""
+        return is_of_time(self.unit)
+
+
+#: Units of time, in which durations are or which rates are per, and units of rates without a slash.
+_TIMES = {"s", "ms", "us", "\N{MICRO SIGN}s", "\N{GREEK SMALL LETTER MU}s", "ns", "min", "h", "d"} | {
+    word + plural
+    for word in ("sec", "second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")
+    for plural in ("", "s")
+}
+_RATES = {"IOPS", "iops", "Hz", "kHz", "MHz", "GHz", "bps", "Bps", "ops", "tps", "qps"}
+
+
+def is_of_time(unit: str) -> bool:
+    """Whether figures in a unit depend on the speed of the machine: times, and rates such as ``B/s`` or ``IOPS``."""
+    _, slash, per = unit.rpartition("/")
+    return per.strip() in _TIMES or (not slash and unit.strip() in _RATES)
+
 
 #: Metrics of every timed block. Throughput, amplification and file_rate need `bytes=` or `files=`.
 METRICS = {

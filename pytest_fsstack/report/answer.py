@@ -1,4 +1,4 @@
-"""The answer that a session was run for: which stack costs least, whether limits are kept, what needs attention."""
+"""The answer that a session was run for: the worst that happened, which stack costs least, what needs attention."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from math import isfinite
 from typing import NamedTuple
 
 from pytest_fsstack import units
+from pytest_fsstack.judging import control
 from pytest_fsstack.judging.describe import describe_shortly
-from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
+from pytest_fsstack.judging.results import EMULATED, ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import (
     AS_EXPECTED,
@@ -26,6 +27,8 @@ from pytest_fsstack.units import OverheadUnit, first_names
 
 #: Problems of one kind that are shown; the last line says how many more there are.
 MAX_PROBLEMS = 12
+#: Stacks whose cost the sentence on two kernels names.
+MAX_COSTS = 8
 
 
 class Sentence(NamedTuple):
@@ -74,8 +77,8 @@ class Problem(NamedTuple):
 
 
 def answer(results: Results) -> list[Sentence]:
-    """Return the answer: what broke the session, limits of the user, and which stack of each group costs least."""
-    lines = [broken(results), Sentence(limits(results))]
+    """Return the answer: the worst that happened, and which stack of each group costs least."""
+    lines = [worst_first(results)]
     for chain in results.chains:
         where = prefix(chain, results)
         lines += [line._replace(headline=f"{where}{line.headline}") for line in _sentences(results, chain)]
@@ -83,7 +86,10 @@ def answer(results: Results) -> list[Sentence]:
 
 
 def costs(results: Results, chain: ChainResults) -> list[Cost]:
-    """Return what each stack costs that has all steps, in the order of the chain; no controls and no references."""
+    """Return what each stack costs that has all steps, in the order of the chain.
+
+    Controls, references and emulated stacks have no cost.
+    """
     costs_of_stacks = []
     for stack, steps in _with_all_steps(chain).items():
         ratios = {step: chain.log_ratios(step, stack, main_metric(chain, step)) for step in steps}
@@ -99,7 +105,7 @@ def _with_all_steps(chain: ChainResults) -> dict[str, dict[str, Estimate]]:
     found = {}
     for stack in chain.stacks:
         steps = {step: estimate for step in every if (estimate := _estimate(chain, step, stack))}
-        if steps and len(steps) == len(every) and stack not in chain.controls:
+        if steps and len(steps) == len(every) and stack not in chain.controls and not chain.is_emulated(stack):
             found[stack] = steps
     return found
 
@@ -112,10 +118,11 @@ def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
 
 
 def notes_on_answer(results: Results) -> list[str]:
-    """Return how the steps are weighed, and whether sanity limits are kept."""
+    """Return what emulation means, how the steps are weighed, and whether sanity limits are kept."""
     compared = [chain for chain in results.chains if any(len(steps) > 1 for steps in _with_all_steps(chain).values())]
     weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not chain.only_counts)
-    return [*weighed, *filter(None, [limits(results, sanity=True)])]
+    notes = [_note_on_emulation(results), *weighed, "" if _is_any_broken(results) else limits(results, sanity=True)]
+    return list(filter(None, notes))
 
 
 def _weighing(results: Results, chain: ChainResults) -> str:
@@ -139,7 +146,11 @@ def main_metric(chain: ChainResults, step: str) -> str:
 def groups(results: Results, chain: ChainResults) -> list[Group]:
     """Return the stacks of a chain in groups: those of each kernel, and those that encrypt by themselves."""
     ranked = sorted(costs(results, chain), key=lambda cost: cost.overall.overhead)
-    compared = [stack for stack in chain.stacks if stack != chain.reference(stack) and stack not in chain.controls]
+    compared = [
+        stack
+        for stack in chain.stacks
+        if stack != chain.reference(stack) and stack not in chain.controls and not chain.is_emulated(stack)
+    ]
     kinds = dict.fromkeys((chain.stacks[stack].kernel, chain.stacks[stack].encrypts) for stack in compared)
     result = []
     for kernel, encrypts in kinds:
@@ -173,15 +184,16 @@ def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
         yield from _of_tests(results, chain)
         return
     every = groups(results, chain)
+    if chain.against and not within_kernels(chain):
+        yield from _between_kernels(chain, every)
+        return
     for group in every:
-        where = f"On {group.kernel}: " if group.kernel and within_kernels(chain) else ""
-        begun = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
-        headline, *details = f"{'No cost is known' if begun else 'Nothing was measured'} of the {group.name}", ""
+        where = f"On {group.kernel}: " if group.kernel else ""
+        headline, *details = _nothing(chain, group), ""
         if group.costs:
-            compare = _least if not chain.against or within_kernels(chain) else _most
-            headline, *details = compare(chain, group)
+            headline, *details = _least(chain, group)
         yield Sentence(f"{where}{headline}", " ".join(filter(None, [*details, *_unmeasured(chain, group)])))
-    if not every and chain.samples:
+    if not every and chain.samples and not any(map(chain.is_emulated, chain.stacks)):
         yield Sentence(f"{chain.baseline} alone was measured, so nothing is compared.")
 
 
@@ -190,13 +202,12 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
     best, *further = group.costs
     name, reference = chain.stacks[best.stack].name, chain.stacks[group.reference].name
     costs, equal = f"{_range(best, reference)}.", ""
-    if chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts:
-        # The reference belongs to the same kind.
-        if isfinite(best.overall.high) and best.overall.low <= 0 <= best.overall.high:
-            over_all = "over all steps, " if len(best.steps) > 1 else ""
-            equal = f"{over_all}no difference between {name} and {reference} is proven."
-        if best.overall.overhead > 0:
-            return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, _capitalized(equal)
+    if isfinite(best.overall.high) and not _is_proven(best.overall):
+        over_all = "over all steps, " if len(best.steps) > 1 else ""
+        equal = f"{over_all}no difference between {name} and {reference} is proven."
+    is_same_kind = chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts
+    if is_same_kind and best.overall.overhead > 0:
+        return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, _capitalized(equal)
     if not further and not group.missing:
         return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
     equal = _capitalized(equal)
@@ -212,12 +223,50 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _most(chain: ChainResults, group: Group) -> tuple[str, str]:
-    """Return which stack costs most on a kernel over the same stack on the first one."""
-    worst = group.costs[-1]
-    info, first = chain.stacks[worst.stack], chain.stacks[chain.reference(worst.stack)].kernel
-    headline = f"On {group.kernel}, of the {group.name}, {info.name} costs most"
-    return headline, f"{_range(worst, f'itself on {first}')}."
+def _nothing(chain: ChainResults, group: Group) -> str:
+    begun = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
+    return f"{'No cost is known' if begun else 'Nothing was measured'} of the {group.name}"
+
+
+def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[Sentence]:
+    """Yield a sentence for each kernel after the first: what each stack costs over itself on the first kernel."""
+    first = chain.stacks[chain.baseline].kernel
+    by_kernel: dict[str, list[Group]] = {}
+    for group in groups:
+        by_kernel.setdefault(group.kernel, []).append(group)
+    for kernel, of_kernel in by_kernel.items():
+        costs_of_stacks = {cost.stack: cost for group in of_kernel for cost in group.costs}
+        ordered = [costs_of_stacks[stack] for stack in chain.stacks if stack in costs_of_stacks]
+        unmeasured = [text for group in of_kernel for text in _unmeasured(chain, group)]
+        if not ordered:
+            yield Sentence(f"{kernel} against {first}: {_lower(_nothing(chain, of_kernel[0]))}", " ".join(unmeasured))
+            continue
+        proven = [chain.stacks[cost.stack].name for cost in ordered if _is_proven(_estimate_of(cost))]
+        # An interval of one boot does not cover how much boots differ.
+        these = " for these boots" if chain.boots == 1 else ""
+        known = f"proven{these}: {first_names(proven)}" if proven else "nothing is proven"
+        costs = [_in_short(chain, cost) for cost in ordered[:MAX_COSTS]]
+        more = f" and {len(ordered) - MAX_COSTS} more" if len(ordered) > MAX_COSTS else ""
+        yield Sentence(f"{kernel} against {first}: {', '.join(costs)}{more}; {known}", " ".join(unmeasured))
+
+
+def _estimate_of(cost: Cost) -> Estimate:
+    """Return the cost over all steps. That of a single step has an interval even with few boots."""
+    return next(iter(cost.steps.values())) if len(cost.steps) == 1 else cost.overall
+
+
+def _in_short(chain: ChainResults, cost: Cost) -> str:
+    estimate = _estimate_of(cost)
+    return f"{chain.stacks[cost.stack].name} x{_times(estimate.overhead)}{_interval(estimate)}"
+
+
+def _is_proven(estimate: Estimate) -> bool:
+    """Whether the interval of a cost proves a difference."""
+    return isfinite(estimate.high) and not estimate.low <= 0 <= estimate.high
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _range(cost: Cost, reference: str) -> str:
@@ -260,13 +309,12 @@ def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
     for step, stack in places(chain):
         if test := results.test(chain, step, stack):
             outcomes.setdefault(stack, set()).add(test.outcome)
+    # `worst_first` names the failures.
     failed = [stack for stack in outcomes if "failed" in outcomes[stack]]
     faulty = [stack for stack in outcomes if any(chain.incomplete(step, stack) for step in chain.steps)]
     faulty = [stack for stack in faulty if stack not in failed]
     left_out = [stack for stack in outcomes if outcomes[stack] == {"skipped"} and stack not in faulty]
-    if failed:
-        yield Sentence(f"{len(failed)} of {units.counted(len(outcomes), 'stack')} failed", f"{first_names(failed)}.")
-    elif passed := len(outcomes) - len(left_out) - len(faulty):
+    if passed := len(outcomes) - len(left_out) - len(faulty) - len(failed):
         part = f"{passed} of " if passed < len(outcomes) else "All " if passed > 1 else ""
         yield Sentence(f"{part}{units.counted(len(outcomes), 'stack')} passed.")
     elif not outcomes:
@@ -288,37 +336,146 @@ def prefix(chain: ChainResults, results: Results) -> str:
 # -- whether limits are kept, and whether the session can be trusted ---------------------------------------------------
 
 
-def broken(results: Results) -> Sentence:
-    """Return that the session broke, with its first error; empty if it did not."""
-    measured = any(chain.samples for chain in results.chains)
-    errors = [test.text for test in results.tests.values() if test.outcome == "failed"]
-    if results.interrupted:
-        return Sentence(f"The session ended early ({results.interrupted})", *errors[:1])
-    if errors and results.chains and not measured:
-        return Sentence("The session broke, nothing was measured", errors[0])
-    return Sentence("")
+def worst_first(results: Results) -> Sentence:
+    """Return the worst that happened, whatever kind of limit or failure it was. Empty if nothing was judged or broke.
+
+    The details are the first error.
+    """
+    failed, by_themselves = _failed_tests(results), failed_by_themselves(results)
+    unexpected = [_name(test) for test in results.tests.values() if test.outcome == "xpassed"]
+    broken_sanity = limits(results, sanity=True) if _is_any_broken(results) else ""
+    sentences = [
+        emulation(results),
+        f"The session ended early ({results.interrupted})." if results.interrupted else "",
+        f"{len(failed)} of {units.counted(len(results.tests), 'test')} failed{_in_brackets(by_themselves)}."
+        if failed
+        else "",
+        f"Failed beside the stacks: {first_names(results.failures)}." if results.failures else "",
+        *map(_of_control, results.chains),
+        limits(results),
+        broken_sanity,
+        f"Passed unexpectedly: {first_names(unexpected)}." if unexpected else "",
+    ]
+    told = list(filter(None, sentences))
+    if told == [emulation(results)] and results.tests:
+        told.append(_how_tests_ended(results))
+    headline = " ".join(told)
+    errors = [test.text for test in by_themselves if test.text]
+    return Sentence(headline.removesuffix(".") if errors else headline, *errors[:1])
 
 
-def limits(results: Results, *, sanity: bool = False) -> str:
-    """Return how many limits of the user, or sanity limits, are kept, and which are broken; empty if there are none."""
-    found: dict[str, list[tuple[str, str]]] = {}
+def _failed_tests(results: Results) -> list[TestOutcome]:
+    return [test for test in results.tests.values() if test.outcome == "failed"]
+
+
+def failed_by_themselves(results: Results) -> list[TestOutcome]:
+    """Return the failed tests whose reason is none of the limits, which have sentences of their own."""
+    of_limits = {
+        test.id
+        for chain in results.chains
+        for step, stack in places(chain)
+        if (test := results.test(chain, step, stack))
+        and test.outcome == "failed"
+        and _fails_by_limits(results, chain, step, stack)
+    }
+    return [test for test in _failed_tests(results) if test.id not in of_limits]
+
+
+def _fails_by_limits(results: Results, chain: ChainResults, step: str, stack: str) -> bool:
+    """Whether a test failed by its limits: broken ones, or with --fsstack-strict those without a verdict.
+
+    A test that ended before its last round has an error of its own, unless it was a skip. So has one that measured
+    nothing.
+    """
+    test, worst = results.test(chain, step, stack), chain.worst(step, stack)
+    reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
+    ended = chain.note(step, stack) or not chain.of(step, stack)
+    return worst in ("fail", "inconclusive") and not (ended and not (test and reason in test.text))
+
+
+def _name(test: TestOutcome) -> str:
+    return f"{test.step} on {test.stack}" if test.step and test.stack else test.id.rpartition("::")[2]
+
+
+def _in_brackets(tests: Iterable[TestOutcome]) -> str:
+    names = list(dict.fromkeys(map(_name, tests)))
+    return f" ({first_names(names)})" if names else ""
+
+
+def _how_tests_ended(results: Results) -> str:
+    ended = [test.outcome for test in results.tests.values()]
+    words = {"passed": "passed", "xfailed": "failed as expected", "skipped": "skipped"}
+    parts = [f"{ended.count(outcome)} {word}" for outcome, word in words.items() if outcome in ended]
+    return f"Of {units.counted(len(ended), 'test')}: {', '.join(parts)}."
+
+
+def emulation(results: Results) -> str:
+    """Return that CPUs were emulated, and on which kernels or devices if others were not. Empty if none was."""
+    stacks = [(info, chain.device) for chain in results.chains for info in chain.stacks.values()]
+    emulated = [(info, device) for info, device in stacks if info.emulated]
+    if not emulated:
+        return ""
+    kernels = list(dict.fromkeys(info.kernel or device for info, device in emulated))
+    where = "" if len(emulated) == len(stacks) else f" on {first_names(kernels)}"
+    return f"Emulated{where}: {EMULATED}."
+
+
+def _note_on_emulation(results: Results) -> str:
+    chains = [chain for chain in results.chains if any(info.emulated for info in chain.stacks.values())]
+    if not chains:
+        return ""
+    judged = "are judged (--fsstack-judge-emulated)"
+    if not all(chain.judges_emulated for chain in chains):
+        judged = "are not judged there (--fsstack-judge-emulated judges them)"
+    return f"An emulated CPU distorts all times, so no cost is stated. Budgets on time {judged}."
+
+
+def _of_control(chain: ChainResults) -> str:
+    """Return that a control failed. Empty if there is none, or if it does not differ from its baseline."""
+    baselines = first_names([chain.reference(name) for name in chain.controls if control.differing(chain, name)])
+    if baselines:
+        return f"Doubt the verdicts: the control differs from its baseline {baselines}."
+    missing = [chain.reference(name) for name in chain.controls if chain.samples and not control.compared(chain, name)]
+    return f"The control of {first_names(missing)} was not compared." if missing else ""
+
+
+def _is_any_broken(results: Results) -> bool:
+    """Whether a sanity limit is broken, which belongs into the first line."""
+    return any(outcome in ("broken", "doubtful") for outcome, _ in _outcomes_of_limits(results, sanity=True))
+
+
+def _outcomes_of_limits(results: Results, *, sanity: bool = False) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield how each limit of the user ended, or each sanity limit, with its stack and step."""
     for chain in results.chains:
         for step, stack, judgements in chain.all_judgements():
             for judgement in judgements:
                 if judgement.budget.sanity == sanity:
                     outcome = outcome_in_words(results, chain, step, stack, judgement)
-                    found.setdefault(outcome, []).append((stack, step))
-    total, name = sum(map(len, found.values())), "sanity limit" if sanity else "limit"
-    where = {outcome: f" ({_on_stacks(found[outcome])})" for outcome in _NAMED & found.keys()}
-    if total <= 1:
-        return "".join(f"The {name} is {outcome}{where.get(outcome, '')}." for outcome in found)
-    parts = [f"{len(found[outcome])} {outcome}{where.get(outcome, '')}" for outcome in _OUTCOMES if outcome in found]
-    return f"Of {total} {name}s: {', '.join(parts)}." if parts else f"All {total} {name}s are kept."
+                    is_doubtful = outcome == "kept" and chain.doubts(step, stack, judgement)
+                    yield "kept, but doubtful" if is_doubtful else outcome, (stack, step)
 
 
-_OUTCOMES = ("broken", AS_EXPECTED, "undecided", "not judged")
+def limits(results: Results, *, sanity: bool = False) -> str:
+    """Return in a sentence how the limits of the user ended, or the sanity limits. Empty if there are none."""
+    places_of: dict[str, list[tuple[str, str]]] = {}
+    for outcome, place in _outcomes_of_limits(results, sanity=sanity):
+        places_of.setdefault(outcome, []).append(place)
+    total, name = sum(map(len, places_of.values())), "sanity limit" if sanity else "limit"
+    where = {outcome: f" ({_on_stacks(places_of[outcome])})" for outcome in _NAMED & places_of.keys()}
+    if total == 1:
+        return "".join(f"The {name} is {outcome}{where.get(outcome, '')}." for outcome in places_of)
+    if places_of.keys() == {"kept"}:
+        return f"All {total} {name}s are kept."
+    parts = [
+        f"{len(places_of[outcome])} {outcome}{where.get(outcome, '')}" for outcome in _OUTCOMES if outcome in places_of
+    ]
+    return f"Of {total} {name}s: {', '.join(parts)}." if parts else ""
+
+
+#: How limits end, in the order of the sentence.
+_OUTCOMES = ("broken", AS_EXPECTED, "undecided", "kept, but doubtful", "kept", "not judged")
 #: The outcomes of limits whose steps and stacks are named.
-_NAMED = {"broken", "undecided"}
+_NAMED = {"broken", "undecided", "kept, but doubtful"}
 
 
 def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
@@ -401,26 +558,19 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def _failed(results: Results) -> Iterator[Problem]:
     """Yield the broken budgets, and the tests that failed for another reason."""
-    reported = set()
     for chain in results.chains:
         for step, stack in places(chain):
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
-            reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
-            # A test that ended before its last round has an error of its own, unless it was a skip. So has one that
-            # measured nothing.
-            ended = chain.note(step, stack) or not chain.of(step, stack)
-            fails_by_itself = ended and not (test and reason in test.text)
-            if test and worst in ("fail", "inconclusive") and not fails_by_itself:
-                # What is undecided has its own line, also if --fsstack-strict fails the test.
-                reported.add(test.id)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
+                reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
-                remedy = "" if fails_by_itself else _remedy(chain, step, stack)
+                remedy = _remedy(chain, step, stack) if _fails_by_limits(results, chain, step, stack) else ""
                 yield Problem("failed", f"{step} on {stack}{where}", reason, remedy)
-    for test in results.tests.values():
-        if test.outcome == "failed" and test.id not in reported:
-            yield Problem("failed", test.id, test.text, "The output of pytest says where.")
+    for test in failed_by_themselves(results):
+        yield Problem("failed", test.id, test.text, "The output of pytest says where.")
+    for name in results.failures:
+        yield Problem("failed", "", name, "The output of pytest says why.")
 
 
 def _remedy(chain: ChainResults, step: str, stack: str) -> str:

@@ -8,22 +8,23 @@ from math import isfinite
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import terminal
-from pytest_fsstack.report.answer import main_metric, problems
+from pytest_fsstack.report.answer import main_metric, problems, worst_first
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.units import format_quantity
 
 
 def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
     """Return the end of a session."""
+    text = [visible(str(sentence)) for sentence in [worst_first(results)] if sentence.headline]
     # Pytest has shown the failures above.
-    text = terminal.problem_lines(problem for problem in problems(results) if problem.kind != "failed")
+    text += terminal.problem_lines(problem for problem in problems(results) if problem.kind != "failed")
     for chain in results.chains:
         text += terminal.table_lines(results, chain, width=width, coloured=coloured)
     return [*text, "", *(visible(line) for chain in results.chains for line in sentences(chain))]
 
 
 def sentences(chain: ChainResults) -> Iterator[str]:
-    """Yield for each step the figures of its references, and the costs of the other stacks."""
+    """Yield for each step the figures of its references, and the costs of stacks whose CPU is not emulated."""
     for step in chain.steps:
         metric = main_metric(chain, step)
         others = [stack for stack in chain.stacks if stack != chain.reference(stack) and stack not in chain.controls]
@@ -35,12 +36,13 @@ def sentences(chain: ChainResults) -> Iterator[str]:
             label = f"{step}: " if len(chain.steps) > 1 else ""
             figure = format_quantity(median, chain.metrics(step)[metric].unit)
             took = f"took {figure}" if metric == "seconds" else f"had {figure} ({metric.replace('_', ' ')})"
-            yield f"{label}{'; '.join([f'{chain.stacks[reference].name} {took}', *filter(None, costs)])}."
+            emulated = " (emulated)" if chain.stacks[reference].emulated else ""
+            yield f"{label}{'; '.join([f'{chain.stacks[reference].name}{emulated} {took}', *filter(None, costs)])}."
 
 
 def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
     estimate = chain.estimate(step, stack, metric)
-    if estimate is None or chain.note(step, stack):
+    if estimate is None or chain.note(step, stack) or chain.is_emulated(stack):
         return ""
     verb, adverb = ("takes", "long") if metric == "seconds" else ("costs", "much")
     shown = ", so no difference was shown" if estimate.low <= 0 <= estimate.high else ""

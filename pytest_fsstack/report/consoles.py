@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
+from pytest_fsstack.report.answer import emulation
 from pytest_fsstack.report.model import is_expected, visible
 from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
@@ -15,7 +16,7 @@ from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: Results of LAVA and KTAP, by verdict and by outcome of a test.
 _RESULTS = {"pass": "pass", "fail": "fail", "inconclusive": "unknown", None: "pass"}
-_OF_TESTS = {"passed": "pass", "xfailed": "pass", "skipped": "skip", "failed": "fail"}
+_OF_TESTS = {"passed": "pass", "xpassed": "pass", "xfailed": "pass", "skipped": "skip", "failed": "fail"}
 
 
 class Case(NamedTuple):
@@ -65,7 +66,8 @@ def ktap(results: Results) -> str:
     }
     for name, cases in _unmeasured(results).items():
         groups.setdefault(name, []).extend(cases)
-    lines = ["KTAP version 1", f"1..{len(groups)}"]
+    emulated = [f"# {_one_line(text)}"] if (text := emulation(results)) else []
+    lines = ["KTAP version 1", *emulated, f"1..{len(groups)}"]
     for number, (name, cases) in enumerate(groups.items(), 1):
         lines += _group(number, name, cases)
     return "\n".join([*lines, ""])
@@ -131,7 +133,7 @@ def _of_test(test: TestOutcome, name: str, lines: tuple[str, ...]) -> Case:
 
 def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
     """Return the case of a step on a stack. Its outcome is that of the test, or else that of the budgets."""
-    name, lines = f"{step} on {stack}", tuple(_lines(chain, step, stack))
+    name, lines = f"{step} on {chain.stacks[stack].label}", tuple(_lines(chain, step, stack))
     worst = chain.worst(step, stack)
     if (chain.incomplete(step, stack) or worst == "fail") and not is_expected(results, chain, step, stack):
         return Case(name, "fail", "", lines)

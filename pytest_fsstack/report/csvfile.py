@@ -14,11 +14,14 @@ from pytest_fsstack.report.model import Grid, View, one_line
 #: Characters that begin a formula in a spreadsheet, and their full-width forms.
 _FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
-COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value")
+COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value", "emulated")
 
 
 def samples(results: Results) -> str:
-    """Return a line for each chain, step, stack, metric and round. Rounds count from 1."""
+    """Return a line for each chain, step, stack, metric and round. Rounds count from 1.
+
+    The last column is ``yes`` if the CPU was emulated, which shows function, not speed.
+    """
     return text_of([COLUMNS, *_samples(results)])
 
 
@@ -32,7 +35,7 @@ def _samples(results: Results) -> Iterator[list[object]]:
                     unit = metrics[name].unit
                     # repr is the shortest text that parses to the same number.
                     words = map(escaped, (chain.id, chain.device, step, stack, chain.reference(stack), name, unit))
-                    yield [*words, index + 1, repr(value)]
+                    yield [*words, index + 1, repr(value), "yes" if chain.stacks[stack].emulated else "no"]
 
 
 def tables(results: Results) -> str:

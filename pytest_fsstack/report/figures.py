@@ -73,7 +73,8 @@ def rows(results: Results, family: Family) -> list[Row]:
         kernels = len({stack.kernel for stack in chain.stacks.values()}) > 1
         for stack in chain.stacks.values():
             facet = ", ".join(filter(None, [stack.kernel if kernels else "", chain.device if devices else ""]))
-            rows_of_chains.append(Row(facet, stack.name if kernels else stack.id, chain, stack.id, colours[stack.name]))
+            name = f"{stack.name if kernels else stack.id}{' (emulated)' if stack.emulated else ''}"
+            rows_of_chains.append(Row(facet, name, chain, stack.id, colours[stack.name]))
     return rows_of_chains
 
 

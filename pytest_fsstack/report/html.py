@@ -159,7 +159,7 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
         "ends": heat.ends if heat.largest else "",
         "rows": [
             (
-                stack,
+                info.label,
                 info.name,
                 draw.colour_class(colours[info.name]),
                 [_cost(view, heat, step, stack) for step in steps],

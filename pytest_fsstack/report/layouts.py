@@ -45,7 +45,7 @@ def times(view: View) -> list[Grid]:
         numbers = {f"{name} (s)": value for name, value in zip(("real", "user", "sys"), medians) if value is not None}
         return Cell("\n".join(texts), _better(chain.estimate(step, stack)), numbers=numbers)
 
-    rows = [[Cell(stack), *(cell(step, stack) for step in chain.steps)] for stack in chain.stacks]
+    rows = [[Cell(info.label), *(cell(step, info.id) for step in chain.steps)] for info in chain.stacks.values()]
     return [Grid("real, user, sys", ["stack", *chain.steps], rows)]
 
 
@@ -64,8 +64,9 @@ def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid
             figures = [_figure(view, step, stack, name) for stack in chain.stacks]
             ratios = [_ratio(chain.estimate(step, stack, name)) for stack in compared]
             rows.append([Cell(label), *figures, *ratios])
-    titles = [f"advantage of {chain.reference(stack)} over {stack}" for stack in compared]
-    return [Grid("advantage", ["test", *chain.stacks, *titles], rows)]
+    labels = _labels(chain)
+    titles = [f"advantage of {labels[chain.reference(stack)]} over {labels[stack]}" for stack in compared]
+    return [Grid("advantage", ["test", *labels.values(), *titles], rows)]
 
 
 def small_files(view: View) -> list[Grid]:
@@ -78,7 +79,10 @@ def small_files(view: View) -> list[Grid]:
         if not sizes:
             continue
         kinds = {"raw": "raw", "allocated": "du"}
-        headers = ["bytes of the file", *(f"{stack}, {title}" for stack in chain.stacks for title in kinds.values())]
+        headers = [
+            "bytes of the file",
+            *(f"{label}, {title}" for label in _labels(chain).values() for title in kinds.values()),
+        ]
         rows = [
             [
                 Cell(str(size)),
@@ -95,7 +99,7 @@ def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
 
     The change is that of the figure itself. More throughput is a positive change, and good.
     """
-    chain = view.chain
+    chain, labels = view.chain, _labels(view.chain)
     tables = []
     for stack in chain.stacks:
         base = chain.reference(stack)
@@ -108,7 +112,8 @@ def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
                 pair = [_figure(view, step, of, name) for of in (base, stack)]
                 label = test if name == "seconds" else f"{test}: {name}"
                 rows.append([Cell(label), Cell(size), *pair, _changed(chain, step, stack, name)])
-        tables.append(Grid(f"{stack} against {base}", ["test", "size", base, stack, "% change"], rows, labels=2))
+        headers = ["test", "size", labels[base], labels[stack], "% change"]
+        tables.append(Grid(f"{labels[stack]} against {labels[base]}", headers, rows, labels=2))
     return tables
 
 
@@ -122,7 +127,7 @@ def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
     return [
         Grid(
             title,
-            ["test", *chain.stacks],
+            ["test", *_labels(chain).values()],
             [
                 [Cell(step), *(_figure(view, step, stack, name, judged=True) for stack in chain.stacks)]
                 for step in chain.steps
@@ -142,7 +147,7 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
     labels = [label.format(f"{level * 100:g} %") for label in _STATISTICS]
     return [
         Grid(
-            stack,
+            chain.stacks[stack].label,
             ["time" if metric == "seconds" else metric, *chain.steps],
             [
                 [Cell(label), *(Cell(column.get(label, "-")) for column in columns)]
@@ -167,7 +172,10 @@ def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
     for step in chain.steps:
         recorded = {name: name for name in chain.metrics(step) if name not in METRICS}
         titles = columns or recorded
-        rows = [[Cell(stack), *(_count(view, step, stack, what) for what in titles.values())] for stack in chain.stacks]
+        rows = [
+            [Cell(info.label), *(_count(view, step, info.id, what) for what in titles.values())]
+            for info in chain.stacks.values()
+        ]
         tables.append(Grid(step, [step, *titles], rows, colours=_ALL_OR_NONE))
     return tables
 
@@ -278,6 +286,11 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
         if mean:
             columns |= {"stddev %": f"{100 * deviation / mean:.1f} %", "average ± %": f"{100 * half / mean:.1f} %"}
     return columns
+
+
+def _labels(chain: ChainResults) -> dict[str, str]:
+    """Return how tables show each stack."""
+    return {stack: info.label for stack, info in chain.stacks.items()}
 
 
 def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) -> Iterator[str]:

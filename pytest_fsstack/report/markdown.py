@@ -40,7 +40,7 @@ def _chain(results: Results, chain: ChainResults) -> str:
     tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(DETAILS))]
     lines = [f"## {plain(chain.id)} on {plain(chain.device)}", ""]
     lines += [f"- {name}: {plain(text)}" for name, text in heading(results, chain).items()]
-    lines += [f"- stack {plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]
+    lines += [f"- stack {plain(stack.label)}: {_code(stack.described)}" for stack in chain.stacks.values()]
     for grid in tables:
         lines += ["", f"### {plain(grid.title)}", "", table(grid)]
     if any(grid.judged for grid in tables):

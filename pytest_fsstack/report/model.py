@@ -169,7 +169,8 @@ class View:
         estimates = [chain.estimate(step, stack, metric) for step, metric in pairs for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
         rows = [
-            [Cell(stack), *(self._cell(step, stack, metric, unit) for step, metric in pairs)] for stack in chain.stacks
+            [Cell(info.label), *(self._cell(step, stack, metric, unit) for step, metric in pairs)]
+            for stack, info in chain.stacks.items()
         ]
         return Grid(title, [title, *columns], rows)
 
@@ -253,12 +254,7 @@ class View:
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
         budgets = chain.limits(step, stack, metric)
         overhead = self.overhead(step, stack, metric, unit)
-        verdicts = [
-            f"{SIGNS[item.outcome]}{_after(item)}{', doubtful' if chain.doubts(step, stack, item) else ''}"
-            f"{', expected' if outcome_in_words(self.results, chain, step, stack, item) == AS_EXPECTED else ''} "
-            f"({_bound(item, properties, unit)})"
-            for item in judged
-        ]
+        verdicts = [f"{self._verdict(step, stack, item)} ({_bound(item, properties, unit)})" for item in judged]
         # Other metrics than the time show the interval only with a budget, to keep the tables short.
         shows_interval = estimate and (metric == "seconds" or judged)
         interval = unit.interval(estimate.low, estimate.high, budgets) if estimate and shows_interval else ""
@@ -274,6 +270,13 @@ class View:
                 **_budget_numbers(judged),
             },
         )
+
+    def _verdict(self, step: str, stack: str, judgement: Judgement) -> str:
+        """Return a verdict as tables show it."""
+        sign = f"{SIGNS[judgement.outcome]}{_after(judgement)}" if judgement.final else "not judged"
+        doubtful = ", doubtful" if self.chain.doubts(step, stack, judgement) else ""
+        outcome = outcome_in_words(self.results, self.chain, step, stack, judgement)
+        return f"{sign}{doubtful}{', expected' if outcome == AS_EXPECTED else ''}"
 
 
 def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:

@@ -13,7 +13,7 @@ from pytest_fsstack.report.series import Series, series
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
 _VERDICTS = ("pass", "fail", "inconclusive")
 #: Labels that identify a series.
-_KEY_LABELS = ("test", "step", "stack", "device", "kernel")
+_KEY_LABELS = ("test", "step", "stack", "device", "kernel", "emulated")
 
 
 def report(results: Results) -> str:

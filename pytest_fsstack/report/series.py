@@ -21,7 +21,8 @@ class Series:
 
     `value` is the median of a figure in its `unit`, or the estimate of an overhead (0.3 is 30 %; the unit is empty).
     `low` and `high` are the ends of its interval, or None if they are open. `samples` are those of a figure, in the
-    order of rounds. `labels` are those of the run, with ``device`` and, if known, ``kernel``.
+    order of rounds. `labels` are those of the run, with ``device`` and, if known, ``kernel``. They have
+    ``emulated`` if the CPU of the stack or of its reference was.
     """
 
     name: str
@@ -61,7 +62,8 @@ def series(results: Results) -> list[Series]:
 
 def _labels(results: Results, chain: ChainResults, stack: str) -> dict[str, str]:
     kernel = chain.stacks[stack].kernel
-    return {**results.labels, **({"kernel": kernel} if kernel else {}), "device": chain.device}
+    emulated = {"emulated": "emulated"} if chain.is_emulated(stack) else {}
+    return {**results.labels, **({"kernel": kernel} if kernel else {}), **emulated, "device": chain.device}
 
 
 def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -> Iterator[Series]:

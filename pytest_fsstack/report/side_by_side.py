@@ -22,6 +22,7 @@ def side_by_side(runs: Mapping[str, Results]) -> Results:
         for test in run.tests.values():
             renamed = replace(test, id=f"{name}: {test.id}", device=_device(test.device, name))
             found.tests[renamed.id] = renamed
+        found.failures += [f"{name}: {failure}" for failure in run.failures]
         found.table_layouts = {**found.table_layouts, **run.table_layouts}
     found.interrupted = "; ".join(f"{name}: {run.interrupted}" for name, run in runs.items() if run.interrupted)
     return found

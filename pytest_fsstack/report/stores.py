@@ -101,9 +101,13 @@ def main_series(results: Results) -> list[Series]:
 
 
 def several(entries: Iterable[Series]) -> list[str]:
-    """Return the labels (kernel, device) that have several values in this run."""
+    """Return the labels (kernel, device) that have several values in this run, and whether a CPU was emulated.
+
+    So a store never continues a series of a real CPU with figures of an emulated one.
+    """
     there = list(entries)
-    return [name for name in ("kernel", "device") if len({entry.labels.get(name) for entry in there}) > 1]
+    names = [name for name in ("kernel", "device") if len({entry.labels.get(name) for entry in there}) > 1]
+    return [*names, *(["emulated"] if any("emulated" in entry.labels for entry in there) else [])]
 
 
 def suffix(entry: Series, labels: Iterable[str]) -> str:

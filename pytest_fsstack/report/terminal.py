@@ -47,7 +47,8 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
 
 def _begun(chain: ChainResults, grid: Grid) -> Grid:
     """Return a table without the stacks that the answer names as unmeasured, and without missing intervals."""
-    measured = [row for row in grid.rows if any(chain.of(step, row[0].text) for step in chain.steps)]
+    begun = {info.label for info in chain.stacks.values() if any(chain.of(step, info.id) for step in chain.steps)}
+    measured = [row for row in grid.rows if row[0].text in begun]
     rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
     return replace(grid, rows=rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack.judging.course import ChainPlan, PlannedStack, PlannedTest
+from pytest_fsstack.machine.emulation import is_emulated
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.rounds.budgets import Budgets
 from pytest_fsstack.rounds.chains import Chain, measures_by_fixture
@@ -34,6 +35,7 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
         remarks=tuple(str(mark.args[0]) for mark in example.iter_markers("fsstack_remark"))[::-1],
         tables=tuple((mark.args[0], dict(mark.kwargs)) for mark in example.iter_markers("fsstack_table"))[::-1],
         rounds=next((mark.args[0] for mark in example.iter_markers("fsstack_rounds")), 0),
+        emulated=is_emulated(),
     )
 
 

@@ -56,6 +56,16 @@ class Run:
         return "; ".join(text.removeprefix("Skipped: ") for _, _, text in skips)
 
     @property
+    def reason(self) -> str:
+        """Return in one line why it failed, or why that was expected. Empty if it did not fail."""
+        for report in [*self.subtests, *self.reports]:
+            if report.failed:
+                return first_line(report)
+            if report.skipped and (expected := getattr(report, "wasxfail", None)) is not None:
+                return f"expected to fail: {expected}".removesuffix(": ")
+        return ""
+
+    @property
     def lacking(self) -> bool:
         """Whether it was skipped because the machine does not meet a requirement of its workload."""
         return any(getattr(call.excinfo.value, "lacking", False) for call in self.calls.values() if call.excinfo)
@@ -65,6 +75,18 @@ class Run:
         """Whether a mark or a hook skipped the test before its fixtures were set up."""
         setup = self.calls.get("setup")
         return not self.reached and setup is not None and _is_skip(setup)
+
+
+def first_line(report: pytest.TestReport) -> str:
+    """Return the first line of a phase's error, or the reason for its skip."""
+    if isinstance(report.longrepr, tuple):
+        text = report.longrepr[2].removeprefix("Skipped: ")
+    else:
+        crash: Any = getattr(report.longrepr, "reprcrash", None)
+        # pytest.fail(pytrace=False) has no location, and its text is the whole report.
+        text = getattr(crash, "message", None) or report.longreprtext
+        text = text.removeprefix("Failed: ")
+    return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)
 
 
 class Phase(NamedTuple):

@@ -109,6 +109,7 @@ class Runner:
             run.cause,
             run.broke_in_setup,
             run.lacking,
+            run.reason,
         )
 
     def _tools(self, stack: Stack) -> dict[str, str]:

@@ -70,9 +70,17 @@ class Ending:
             return  # the controller writes everything
         self._session.complete_results()
         self._results.interrupted = self._session.internal_error or _early_end_reason(session)
+        self._results.failures = list(self._session.other_failures)
         if self._measured_nothing:
+            self._results.failures.append(self._gate_without_verdict)
             self._fail()
         self._answer_in_junit()
+
+    @property
+    def _gate_without_verdict(self) -> str:
+        budgets = counted(self._budgets.count, "budget")
+        judged = f"0 of {budgets} judged" if self._judged_nothing else "0 comparisons"
+        return f"{judged}: this gate has measured nothing, and so it fails"
 
     def _answer_in_junit(self) -> None:
         """Add the answer to the properties of pytest's JUnit file."""
@@ -118,9 +126,7 @@ class Ending:
         if self._pytest is not None and self._pytest.exitstatus == pytest.ExitCode.USAGE_ERROR:
             return  # pytest shows the mistake, because of which nothing was measured
         if self._measured_nothing:
-            budgets = counted(self._budgets.count, "budget")
-            judged = f"0 of {budgets} judged" if self._judged_nothing else "0 comparisons"
-            self._say(f"{judged}: this gate has measured nothing, and so it fails", red=True)
+            self._say(self._gate_without_verdict, red=True)
         elif self._judged_nothing:
             self._say(f"no budget was judged: this session had {counted(self._budgets.count, 'budget')}", red=True)
         elif self._unjudged:

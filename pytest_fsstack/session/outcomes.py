@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,14 +54,22 @@ class Outcomes:
         if hasattr(report, "fsstack_place") or "fsstack" in report.keywords:
             tests = self._session.results.tests
             tests[report.nodeid] = worse(tests.get(report.nodeid), outcome_of(report))
+        elif report.failed:
+            self._session.other_failures[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._session.other_failures[report.nodeid] = None
 
 
 def outcome_of(report: pytest.TestReport) -> TestOutcome:
     """Return the outcome of one phase of a test."""
     from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.rounds.protocol import first_line
 
     path, line, _ = report.location
-    outcome = "xfailed" if report.outcome == "skipped" and hasattr(report, "wasxfail") else report.outcome
+    words: Mapping[str, str] = {"skipped": "xfailed", "passed": "xpassed"} if hasattr(report, "wasxfail") else {}
+    outcome = words.get(report.outcome, report.outcome)
     text = "" if report.passed else first_line(report)
     place = getattr(report, "fsstack_place", {})
     return TestOutcome(report.nodeid, outcome, text, path, 0 if line is None else line + 1, **place)
@@ -74,15 +82,3 @@ def worse(earlier: TestOutcome | None, later: TestOutcome) -> TestOutcome:
     from msgspec.structs import replace
 
     return replace(earlier, step=earlier.step or later.step)
-
-
-def first_line(report: pytest.TestReport) -> str:
-    """Return the first line of a phase's error, or the reason for its skip."""
-    if isinstance(report.longrepr, tuple):
-        text = report.longrepr[2].removeprefix("Skipped: ")
-    else:
-        crash: Any = getattr(report.longrepr, "reprcrash", None)
-        # pytest.fail(pytrace=False) has no location, and its text is the whole report.
-        text = getattr(crash, "message", None) or report.longreprtext
-        text = text.removeprefix("Failed: ")
-    return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)

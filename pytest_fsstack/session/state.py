@@ -60,6 +60,8 @@ class Session:
         self.timed_chains = 0
         #: The internal error (of pytest or a plugin) that ended the session.
         self.internal_error = ""
+        #: The names of failed tests that use no stack, and of files that were not collected, in their order.
+        self.other_failures: dict[str, None] = {}
         self._signals = ExitStack()
         self._prepared = False
         #: Whether any stack was built.
@@ -167,6 +169,7 @@ class Session:
             settings.looks,
             settings.seed,
             strict=settings.strict,
+            judges_emulated=settings.judges_emulated,
             missing_fails=settings.missing_fails,
             runxfail=config.getoption("runxfail", False),
             # A trial run does not need a quiet machine.
