@@ -337,31 +337,23 @@ def prefix(chain: ChainResults, results: Results) -> str:
 
 
 def worst_first(results: Results) -> Sentence:
-    """Return the worst that happened, whatever kind of limit or failure it was. Empty if nothing was judged or broke.
-
-    The details are the first error.
-    """
-    failed, by_themselves = _failed_tests(results), failed_by_themselves(results)
+    """Return the worst that happened, whatever kind of limit or failure it was. Empty without limits and failures."""
+    failed = units.counted(len(results.tests), "test") if _failed_tests(results) else ""
     unexpected = [_name(test) for test in results.tests.values() if test.outcome == "xpassed"]
-    broken_sanity = limits(results, sanity=True) if _is_any_broken(results) else ""
     sentences = [
         emulation(results),
         f"The session ended early ({results.interrupted})." if results.interrupted else "",
-        f"{len(failed)} of {units.counted(len(results.tests), 'test')} failed{_in_brackets(by_themselves)}."
-        if failed
-        else "",
+        f"{len(_failed_tests(results))} of {failed} failed{_first_error(results)}." if failed else "",
         f"Failed beside the stacks: {first_names(results.failures)}." if results.failures else "",
         *map(_of_control, results.chains),
         limits(results),
-        broken_sanity,
+        limits(results, sanity=True) if _is_any_broken(results) else "",
         f"Passed unexpectedly: {first_names(unexpected)}." if unexpected else "",
     ]
     told = list(filter(None, sentences))
     if told == [emulation(results)] and results.tests:
         told.append(_how_tests_ended(results))
-    headline = " ".join(told)
-    errors = [test.text for test in by_themselves if test.text]
-    return Sentence(headline.removesuffix(".") if errors else headline, *errors[:1])
+    return Sentence(" ".join(told))
 
 
 def _failed_tests(results: Results) -> list[TestOutcome]:
@@ -397,9 +389,14 @@ def _name(test: TestOutcome) -> str:
     return f"{test.step} on {test.stack}" if test.step and test.stack else test.id.rpartition("::")[2]
 
 
-def _in_brackets(tests: Iterable[TestOutcome]) -> str:
-    names = list(dict.fromkeys(map(_name, tests)))
-    return f" ({first_names(names)})" if names else ""
+def _first_error(results: Results) -> str:
+    """Return in parentheses the first failed test with its error, and the names of others. Empty if limits say it."""
+    errors = {_name(test): test.text.rstrip(".") for test in failed_by_themselves(results)}
+    if not errors:
+        return ""
+    (name, text), *others = errors.items()
+    first = ": ".join(filter(None, [name, text]))
+    return f" ({'; '.join(filter(None, [first, first_names([other for other, _ in others])]))})"
 
 
 def _how_tests_ended(results: Results) -> str:

@@ -12,7 +12,7 @@ from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import ReportError, draw
-from pytest_fsstack.report.answer import groups
+from pytest_fsstack.report.answer import emulation, groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
 from pytest_fsstack.report.model import View, reference
 from pytest_fsstack.units import OverheadUnit, format_quantity
@@ -371,7 +371,7 @@ def _doublings(overhead: float) -> float:
 def heat_maps(results: Results) -> str:
     """Return an SVG document: the cost of each stack in each step, for each test. Raises `ReportError`."""
     maps = [picture for family in families(results.chains) for picture in _heat_map(results, family)]
-    return _document("heatmap", maps)
+    return _document("heatmap", results, maps)
 
 
 def forests(results: Results) -> str:
@@ -382,13 +382,14 @@ def forests(results: Results) -> str:
         for step in _steps(family)
         for words, picture in _costs(results, family, step, "seconds")
     ]
-    return _document("forest", pictures)
+    return _document("forest", results, pictures)
 
 
-def _document(name: str, pictures: list[tuple[str, str]]) -> str:
+def _document(name: str, results: Results, pictures: list[tuple[str, str]]) -> str:
     if not pictures:
         raise ReportError(f"{name}: not written: no stack was compared with another")
-    return draw.document(pictures)
+    (title, first), *others = pictures
+    return draw.document([(f"{emulation(results)} {title}".lstrip(), first), *others])
 
 
 def _steps(family: Family) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -102,4 +103,84 @@ def test_what_the_comparison_with_earlier_runs_found_is_in_all_reports(
     for text in (result.stdout.str(), *(Path(name).read_text() for name in ("page.html", "report.md", "summary.md"))):
         assert re.search(r"\bthen\b.*\b1 run\b", text)
         # Both figures of a series, each with its overhead.
-        assert re.search(r"TestIt write on b\b.*\bx\d.*\bx\d", text)
+        assert re.search(r"\bwrite on b\b.*\bx\d.*\bx\d", text)
+
+
+DEPENDS = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestIt:
+    def test_one(self, timed, fsstack):
+        with timed(cold=False):
+            pass
+        assert fsstack.stack.id == "plain", "lost a file"
+
+    def test_two(self, timed):
+        with timed(cold=False):
+            pass
+"""
+
+
+def test_what_depends_on_a_failed_step_says_why_in_its_first_line(project: Project) -> None:
+    project.write(DEPENDS)
+    words = ("--fsstack-rounds=2", "--fsstack-json=out.json", "--fsstack-report=ktap=ktap.txt", "-k", "two")
+    result = project.run(*words, "--fsstack-ci=auto")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (failed,) = [line for line in result.outlines if line.startswith("ERROR ")]
+    assert "two[crypt]" in failed
+    texts = [test["text"] for test in json.loads(Path("out.json").read_text())["tests"].values() if test["text"]]
+    assert texts
+    assert all(re.search(r"one .*failed on crypt.*lost a file", text) for text in texts)
+    assert re.search("crypt.*lost a file", Path("ktap.txt").read_text())
+    (annotation,) = [line for line in project_annotations(project, *words) if "two" in line]
+    assert "lost a file" in annotation
+
+
+def project_annotations(project: Project, *words: str) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_ACTIONS", "true")
+        return [line for line in project.run(*words).outlines if line.startswith("::error")]
+
+
+FAILS = """
+import pytest
+
+def test_plain():
+    assert not "plain and broken"
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestIt:
+    @pytest.mark.fsstack_budget("5000%")
+    def test_one(self, timed):
+        with timed(cold=False):
+            pass
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestOther:
+    @pytest.fixture
+    def server(self):
+        yield
+        raise OSError("the server hangs")
+
+    def test_two(self, timed, server):
+        with timed(cold=False):
+            pass
+"""
+
+
+def test_kept_limits_are_no_headline_beside_failures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(Path("summary.md").absolute()))
+    project.write(FAILS)
+    result = project.run("--fsstack-rounds=6", *REPORTS[1:])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    headlines = [
+        junit_answers()[0],
+        re.findall("<h1>(.*?)</h1>", Path("page.html").read_text())[0],
+        Path("summary.md").read_text().splitlines()[0],
+    ]
+    assert headlines[0] in result.outlines
+    for headline in headlines:
+        failed, kept = headline.index("failed (two on"), headline.index("limit is kept")
+        assert failed < headline.index("the server hangs") < headline.index("test_plain") < kept

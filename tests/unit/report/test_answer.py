@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from pytest_fsstack.judging.describe import describe_failure
 from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.report import answer, consoles, html, markdown, terminal
+from pytest_fsstack.report import BUILT_IN, answer, brief, consoles, findings, html, markdown, terminal
 from pytest_fsstack.report.model import View
 from tests.unit.report.results import COSTS, made, measured, on_kernels
 
@@ -122,9 +123,7 @@ def test_a_session_that_measured_nothing_names_its_failure_first() -> None:
     results = measured()
     results.chains[0].samples.clear()
     results.tests["t.py::test_x"] = TestOutcome("t.py::test_x", "failed", "mkfs failed", "t.py")
-    first = answer.answer(results)[0]
-    assert "1 of 1 test failed (test_x)" in first.headline
-    assert first.details == "mkfs failed"
+    assert answered(results)[0] == "1 of 1 test failed (test_x: mkfs failed)."
 
 
 def test_limits_that_are_broken_are_named() -> None:
@@ -132,7 +131,8 @@ def test_limits_that_are_broken_are_named() -> None:
     assert re.findall(r"\d+ [a-z]+|\(.*\)", headline) == [
         "3 limits",
         "1 broken",
-        "(write on ext4+gocryptfs), 1 undecided (write on same), 1 kept",
+        "(write on ext4+gocryptfs), 1 undecided (write on same)",
+        "1 kept",
     ]
 
 
@@ -344,3 +344,156 @@ def test_a_page_names_the_tests_of_each_remark_if_there_are_several() -> None:
     page = html.report(Results({}, [first, second]))
     assert re.findall(r"(Test\w+): the machine was not at rest", page) == ["TestIt", "TestOther"]
     assert ": the machine was not at rest" not in html.report(Results({}, [first]))
+
+
+# -- the worst comes first ---------------------------------------------------------------------------------------------
+
+
+def kept(results: Results) -> Results:
+    """Let all limits be kept."""
+    (chain,) = results.chains
+    chain.judge_all("write", "xfs", Budget(overhead=9.0))
+    chain.judge_all("write", "btrfs", Budget(overhead=9.0))
+    assert answer.limits(results) == "All 2 limits are kept."
+    return results
+
+
+def failing(name: str, text: str) -> TestOutcome:
+    return TestOutcome(name, "failed", text, "t.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.py::TestIt::write on luks:new against luks:old", "luks:new: seconds +50 %, limit 5 %"),
+        ("t.py::TestIt::write on xfs against earlier runs", "xfs: seconds +50 % over 6 earlier runs, limit 5 %"),
+        ("t.py::TestIt::test_write[jfs]", "mkfs.jfs failed"),
+    ],
+    ids=["between kernels", "earlier runs", "without a budget"],
+)
+def test_kept_limits_are_no_headline_if_a_test_failed(name: str, text: str) -> None:
+    results = kept(measured())
+    results.tests[name] = failing(name, text)
+    first = answered(results)[0]
+    assert first.startswith(f"1 of 1 test failed ({name.rpartition('::')[2]}: {text}).")
+    assert first.index("failed") < first.index("All 2 limits are kept")
+
+
+def test_what_failed_beside_the_stacks_comes_before_kept_limits() -> None:
+    results = kept(measured())
+    results.failures = ["t.py::test_plain"]
+    first = answered(results)[0]
+    assert first.index("t.py::test_plain") < first.index("kept")
+    assert "t.py::test_plain" in markdown.report(results).split("\n")[0]
+
+
+def test_an_early_end_comes_before_all_else() -> None:
+    results = kept(measured())
+    results.interrupted = "interrupted"
+    results.tests["t.py::test_x"] = failing("t.py::test_x", "boom")
+    first = answered(results)[0]
+    assert first.index("ended early (interrupted)") < first.index("boom") < first.index("kept")
+
+
+def test_a_broken_sanity_limit_is_in_the_first_line() -> None:
+    results = kept(measured())
+    chain = results.chains[0]
+    chain.judgements["write"]["xfs"].append(chain.judge("write", "xfs", Budget(overhead=0.1, sanity=True)))
+    assert "sanity limit is broken (write on xfs)" in answered(results)[0]
+    assert not any("sanity" in note for note in answer.notes_on_answer(results))
+
+
+def test_a_control_that_differs_is_in_the_first_line() -> None:
+    results = kept(measured())
+    results.chains[0].controls = ["btrfs"]
+    assert re.match(r"Doubt.*\bext4\b", answered(results)[0])
+    results.chains[0].controls = []
+    assert "Doubt" not in answered(results)[0]
+
+
+def test_an_unexpected_pass_is_named() -> None:
+    results = kept(measured())
+    outcome(results, "xfs", "xpassed")
+    assert "unexpectedly: write on xfs" in answered(results)[0]
+
+
+def test_limits_say_how_many_are_kept_beside_those_not_judged() -> None:
+    results = kept(measured())
+    results.chains[0].judge_all("delete", "xfs", Budget("own", overhead=0.1))
+    assert answer.limits(results) == "Of 3 limits: 2 kept, 1 not judged."
+
+
+# -- emulated CPUs -----------------------------------------------------------------------------------------------------
+
+
+def emulated(results: Results, *stacks: str) -> Results:
+    for chain in results.chains:
+        for name in stacks or chain.stacks:
+            chain.stacks[name] = replace(chain.stacks[name], emulated=True)
+    return results
+
+
+TEXTS: dict[str, Callable[[Results], str]] = {
+    "terminal": lambda results: "\n".join(terminal.answer_lines(results)),
+    "bench": lambda results: "\n".join(brief.lines(results, width=200)),
+    "markdown": markdown.report,
+    "summary": lambda results: findings.github_summary(results, 1 << 20),
+    "html": lambda results: html.report(results).partition("<title>")[2],
+    "ktap": lambda results: consoles.ktap(results).partition("\n")[2],
+}
+
+
+@pytest.mark.parametrize("report", TEXTS)
+def test_reports_begin_with_what_an_emulated_cpu_shows(report: str) -> None:
+    text = TEXTS[report](emulated(measured()))
+    assert re.match(r"\W*Emulated: shows function, not speed", text)
+    assert "costs least" not in text
+
+
+@pytest.mark.parametrize("report", ["csv", "tables", "bencher", "github-benchmark", "otava", "openmetrics", "lava"])
+def test_each_row_of_an_emulated_stack_is_marked(report: str) -> None:
+    results = emulated(measured())
+    rows = [line for line in BUILT_IN[report](results).splitlines() if "xfs" in line]
+    assert rows
+    assert all("emulated" in row or row.endswith(",yes") for row in rows)
+
+
+def test_tables_mark_the_stacks_of_emulated_kernels_alone() -> None:
+    results = emulated(Results({}, [on_kernels(within=True)]), "ext4:6.12", "luks:6.12")
+    first, *others = answered(results)
+    assert first == "Emulated on 6.12: shows function, not speed."
+    assert [line.partition(":")[0] for line in others] == ["On 6.1"]
+    labels = [row[0].text for row in View(results.chains[0], results).grid("seconds").rows]
+    assert labels == ["ext4:6.1", "luks:6.1", "ext4:6.12 (emulated)", "luks:6.12 (emulated)"]
+    assert ">luks:6.12 (emulated)<" in html.report(results)
+
+
+def test_a_failure_on_an_emulated_cpu_is_in_the_first_line_too() -> None:
+    results = emulated(measured())
+    outcome(results, "xfs", "failed", "lost a file")
+    assert re.match(r"Emulated: .*1 of 1 test failed \(write on xfs: lost a file\)", answered(results)[0])
+
+
+def test_no_difference_is_proven_is_said_of_encrypted_stacks_too() -> None:
+    costs = {"ext4": COSTS["ext4"], "luks+ext4": COSTS["ext4"], "ext4+gocryptfs": COSTS["ext4+gocryptfs"]}
+    (sentence,) = answer.answer(measured(costs))
+    assert re.search(r"no difference between luks\+ext4 and ext4 is proven", str(sentence), re.I)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def test_kernels_without_a_proven_difference() -> None:
+    chain = on_kernels(growth=(1.0, 1.0))
+    (line,) = answered(Results({}, [chain]))
+    assert line == "6.12 against 6.1: ext4 x1.00 (1.00 to 1.00), luks x1.00 (1.00 to 1.00); nothing is proven"
+
+
+def test_a_stack_that_is_missing_on_a_kernel_is_named_after_the_others() -> None:
+    chain = on_kernels(growth=(1.2, 1.0))
+    del chain.samples["write"]["luks:6.12"]
+    chain.notes["write"] = {"luks:6.12": "failed in round 1: no space left"}
+    (line,) = answered(Results({}, [chain]))
+    assert re.match(
+        r"6\.12 against 6\.1: ext4 x1\.20 [^;]*; proven for these boots: ext4: luks .*failed in round 1", line
+    )
