@@ -103,7 +103,7 @@ def test_what_the_comparison_with_earlier_runs_found_is_in_all_reports(
     for text in (result.stdout.str(), *(Path(name).read_text() for name in ("page.html", "report.md", "summary.md"))):
         assert re.search(r"\bthen\b.*\b1 run\b", text)
         # Both figures of a series, each with its overhead.
-        assert re.search(r"\bwrite on b\b.*\bx\d.*\bx\d", text)
+        assert re.search(r"\bwrite on b\b.*[x+]\d.*[x+]\d", text)
 
 
 DEPENDS = """
