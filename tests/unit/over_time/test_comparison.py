@@ -480,8 +480,8 @@ def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
     now = [run(0.65, base=2.0)]
     found = compare(now, then, limit=0.05)
     shown = report.lines(found, now, then)
-    base = next(line for line in shown if line.startswith("T write on ext4"))
-    luks = next(line for line in shown if line.startswith("T write on luks"))
+    base = next(line for line in shown if line.startswith("write on ext4"))
+    luks = next(line for line in shown if line.startswith("write on luks"))
     assert "1.01 s" in base
     assert "2.02 s" in base
     assert "+100 % (100 to 100 %)" in base
