@@ -160,7 +160,7 @@ def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(ker
     result = run(kernels, "--fsstack-rounds=1", "-k", "Second", "--fsstack-compare=then.json")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines_random(
-        [f"TestSecond step on {stack} {kernel} *" for stack in ("plain", "crypt") for kernel in ("old", "new")]
+        [f"step on {stack} {kernel} *" for stack in ("plain", "crypt") for kernel in ("old", "new")]
     )
     assert f"* {ONE_RUN_EACH}" in result.outlines
     # Between kernels nothing was compared then.
