@@ -594,6 +594,9 @@ def declare(config: pytest.Config) -> None:
         from pytest_fsstack.options.built_in import BuiltIn
 
         _add_options(config.stash[PARSER])
+        # If a test was the first to need them, pytest has parsed the command line, and not every version sets defaults.
+        for option in OPTIONS:
+            vars(config.option).setdefault(option.ini_name, False if option.flag else None)
         config.pluginmanager.register(BuiltIn(), "fsstack-built-in")
 
 
@@ -610,8 +613,11 @@ def _add_options(parser: pytest.Parser) -> None:
         # argparse expands %(default)s and the like in help texts.
         group.addoption(option.flags, dest=option.ini_name, help=option.description.replace("%", "%%"), **keywords)
         if option.ini:
-            kind: Any = "bool" if option.flag else "linelist" if option.many else "string"
-            parser.addini(option.ini_name, f"default of {option.flags}", type=kind, default=None)
+            _add_ini(parser, option, "bool" if option.flag else "linelist" if option.many else "string")
+
+
+def _add_ini(parser: pytest.Parser, option: Option, kind: Any) -> None:
+    parser.addini(option.ini_name, f"default of {option.flags}", type=kind, default=None)
 
 
 # -- one test again ----------------------------------------------------------------------------------------------------
@@ -682,14 +688,29 @@ def in_ini(config: pytest.Config, name: str) -> OptionSource | None:
         return None
     where = _place_of(config, option.ini_name)
     try:
-        content = config.getini(option.ini_name)
+        content = _content_in_ini(config, option)
     except (ValueError, TypeError, pytest.UsageError) as error:
-        # pytest's own message does not always name the option.
-        hint = "; write true or false" if option.flag else ""
-        raise pytest.UsageError(f"{where}: {error}{hint}") from None
-    if content is None or content in ("", [], False):
+        # pytest names the option and the file differently from version to version.
+        reason = str(error).rpartition(f"config option '{option.ini_name}' ")[2]
+        hint = "true or false" if option.flag else "a list of texts" if option.many else "a text or a number"
+        raise pytest.UsageError(f"{where}: {reason}; write {hint}") from None
+    if isinstance(content, list) and not option.many:
+        raise pytest.UsageError(f"{where}: it takes one value (got {content})")
+    if content is None or content is False or content in ("", []):
         return None
     return OptionSource(where, tuple(map(str, content)) if option.many else (str(content),))
+
+
+def _content_in_ini(config: pytest.Config, option: Option) -> Any:
+    """Return the value of an ini option, None if it is not set. Raises what `getini` raises for a wrong type."""
+    try:
+        return config.getini(option.ini_name)
+    except (TypeError, pytest.UsageError):
+        if option.flag or option.many:
+            raise
+        # A number in TOML, which pytest reads only for options that are declared as numbers.
+        _add_ini(config.stash[PARSER], option, "float")
+        return config.getini(option.ini_name)
 
 
 def _place_of(config: pytest.Config, ini_name: str) -> str:
@@ -779,14 +800,15 @@ def _unknown_in_ini(config: pytest.Config) -> str | None:
         # Deprecated in pytest 9.2, without a replacement that lists unknown names.
         warnings.simplefilter("ignore")
         names = list(getattr(config, "inicfg", ()))
+    known = {option.ini_name for option in OPTIONS if option.ini}
     for name in names:
-        if name.replace("-", "_").startswith("fsstack_"):
+        if name.replace("-", "_").startswith("fsstack_") and name not in known:
             try:
                 config.getini(name)
             except ValueError:
                 return f"{_place_of(config, name)}: {_suggestion(name)}"
-            except pytest.UsageError:
-                continue  # wrong values are reported by `given_for`
+            except (TypeError, pytest.UsageError):
+                continue  # another plugin's option
     return None
 
 

@@ -129,3 +129,62 @@ def test_the_directory_of_an_option_is_absolute(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "here").mkdir()
     (option,) = [option for option in options.OPTIONS if option.name == "dir"]
     assert option.read("here") == tmp_path / "here"
+
+
+NATIVE = pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 reads types of TOML")
+IN_TOML = """
+fsstack_rounds = 2
+fsstack_alpha = 0.1
+fsstack_timeout = 1e3
+fsstack_size = 1073741824
+fsstack_vm_memory = "1G"
+fsstack_strict = true
+fsstack_control = false
+fsstack_stacks = ["plain", "crypt"]
+"""
+VALUES = {
+    **{"rounds": 2, "alpha": 0.1, "timeout": 1000.0, "size": 1 << 30, "vm-memory": 1 << 30},
+    **{"strict": True, "control": False, "stacks": ["plain", "crypt"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "section"),
+    [
+        pytest.param("pytest.toml", "pytest", marks=NATIVE),
+        pytest.param("pyproject.toml", "tool.pytest", marks=NATIVE),
+        ("pyproject.toml", "tool.pytest.ini_options"),
+    ],
+)
+def test_numbers_and_booleans_of_toml_are_values(project: Project, file: str, section: str) -> None:
+    (project.pytester.path / file).write_text(f"[{section}]\n{IN_TOML}")
+    config = project.pytester.parseconfigure()
+    assert {name: options.value(config, name) for name in VALUES} == VALUES
+    (project.pytester.path / file).write_text(f"[{section}]\nfsstack_rounds = 2\n")
+    project.write("def test_it(): pass")
+    project.pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+@NATIVE
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fsstack_rounds = 0", "fsstack_rounds in pytest.toml: *1 * 0)"),
+        ("fsstack_rounds = 2.5", "fsstack_rounds in pytest.toml: * 2.5)"),
+        ("fsstack_rounds = true", "fsstack_rounds in pytest.toml: *bool*True*number"),
+        ("fsstack_rounds = [2]", "fsstack_rounds in pytest.toml: *list*[[]2]*number"),
+        ("fsstack_rounds = {a = 1}", "fsstack_rounds in pytest.toml: *dict*number"),
+        ("fsstack_strict = 1", "fsstack_strict in pytest.toml: *int: 1*true * false"),
+        ('fsstack_strict = "true"', "fsstack_strict in pytest.toml: *str*true * false"),
+        ('fsstack_stacks = "plain"', "fsstack_stacks in pytest.toml: *plain*list*"),
+        ("fsstack_stacks = [1]", "fsstack_stacks in pytest.toml: *int: 1*list*"),
+        ("fsstack_scale = false", "fsstack_scale in pytest.toml: *bool*False*"),
+        ("fsstack_roundz = 8", "fsstack_roundz in pytest.toml: *; * fsstack_rounds*"),
+    ],
+)
+def test_a_wrong_type_in_toml_is_one_line(project: Project, line: str, expected: str) -> None:
+    (project.pytester.path / "pytest.toml").write_text(f"[pytest]\n{line}\n")
+    with pytest.raises(pytest.UsageError) as caught:
+        project.pytester.parseconfigure(f"--fsstack-device=dir:{project.device}")
+    assert fnmatch.fnmatchcase(str(caught.value), expected)
+    assert "\n" not in str(caught.value)
