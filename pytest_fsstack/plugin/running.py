@@ -68,7 +68,8 @@ class Running:
         node.workerinput[options.DEVICES] = self._session.settings.identities()
 
     def pytest_sessionstart(self) -> None:
-        if not self._session.only_looks:
+        # Guests boot before tests are collected. Other sessions wait until there are stacks.
+        if not self._session.only_looks and options.value(self._session.config, "kernel"):
             self._session.set_up_machine()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -97,7 +98,7 @@ class Running:
             self._session.plan(collected, items, Loop)
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        return header(self._session)
+        return header(self._session) if self._session.chains else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -53,20 +53,32 @@ def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> 
 def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain], budgets: int) -> None:
     """Skip measuring chains in workers of pytest-xdist, with all of their steps. Warn if that skips `budgets`.
 
-    Parallel measurements would disturb each other, and the controller would not get the results.
+    Parallel measurements would disturb each other, and the controller would not get the results. So a gate is refused:
+    raises `pytest.UsageError`.
     """
     # Workers of kernels take turns, and send their results to the controller.
     if not hasattr(config, "workerinput") or options.worker_input(config):
         return
-    for item, chain in chains.items():
-        if chain.timed:
-            item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
+    measuring = [item for item, chain in chains.items() if chain.timed]
+    if measuring and (gate := _gate(config)):
+        raise pytest.UsageError(f"{gate}: nothing would be measured: {IN_A_WORKER}")
+    for item in measuring:
+        item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
     try:
         if budgets:
             next(iter(chains)).warn(pytest.PytestWarning(f"no budget is judged: {IN_A_WORKER}"))
     except pytest.PytestWarning as warning:
         # With -W error. pytest-xdist would show an internal error.
         raise pytest.UsageError(str(warning)) from None
+
+
+def _gate(config: pytest.Config) -> str:
+    """Return the origin of an option that demands measurements, or an empty text."""
+    fails = options.value(config, "if-unavailable") == "fail"
+    names = ("strict", *(["if-unavailable"] if fails else []), "max-regression")
+    # A budget in the ini may be for other sessions.
+    sources = [*(options.given_for(config, name) for name in names), options.on_command_line(config, "budget")]
+    return next((source.where for source in sources if source), "")
 
 
 def sizes_of(item: pytest.Item, scale: str) -> Sizes:
@@ -113,11 +125,3 @@ def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Cha
 
     if problem := unknown_step(weights, (step for chain in chains.values() for step in chain.steps)):
         raise pytest.UsageError(f"--fsstack-weights: {problem}")
-
-
-def refuse_gates_in_workers(config: pytest.Config, settings: Settings) -> None:
-    """Refuse gates in xdist workers, where all benchmarks would be skipped. Raises `pytest.UsageError`."""
-    gate = "strict" if settings.strict else "if-unavailable=fail" if settings.missing_fails else ""
-    gate = gate or ("budget" if options.on_command_line(config, "budget") else "")
-    if gate and getattr(config.option, "tx", None) and not options.value(config, "kernel"):
-        raise pytest.UsageError(f"--fsstack-{gate}: nothing would be measured: {IN_A_WORKER}")

@@ -107,7 +107,6 @@ class Session:
 
     def set_up_machine(self) -> None:
         """Apply settings for the whole session. Raises `pytest.UsageError`."""
-        selecting.refuse_gates_in_workers(self.config, self.settings)
         # Workers use the machine of the session that started them.
         if self.settings.governor is not None and not self.is_worker:
             self.catch_signals()
@@ -144,6 +143,7 @@ class Session:
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
         if chains and not self.only_looks:
             self.catch_signals()
+            self.set_up_machine()
             if not self.is_worker:
                 self.builder.try_settings(parameter for chain in chains.values() for parameter in chain.stacks.values())
         if plugin and (chains or options.worker_input(self.config)):

@@ -48,7 +48,7 @@ def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, w
     result = project.run(gate, *workers)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [*result.outlines, *result.errlines]
-    assert sum(f"{gate.removesuffix('=5%')}: " in line and " -n 0 " in line for line in lines) == 1
+    assert sum(f"{gate.partition('=')[0]}: " in line and " -n 0 " in line for line in lines) == 1
     assert not any("passed" in line or "skipped" in line for line in lines)
 
 
@@ -102,3 +102,28 @@ class TestChain:
     result = project.run("--fsstack-rounds=1", "-n", "1", "-rs")
     result.assert_outcomes(skipped=4)
     result.stdout.fnmatch_lines(["SKIPPED * -n 0 *"])
+
+
+INIS = [
+    *("fsstack_strict = true", "fsstack_if_unavailable = fail", "fsstack_budget = 30%", "fsstack_max_regression = 5%"),
+    *("fsstack_governor = performance", "fsstack_rounds = 8", "fsstack_stacks = plain"),
+]
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+def test_an_ini_says_nothing_to_a_project_without_stacks(project: Project, workers: list[str]) -> None:
+    project.write("def test_one(): pass\n\ndef test_two(benchmark): benchmark.pedantic(len, ([],), rounds=1)\n")
+    project.pytester.makeini("\n".join(["[pytest]", *INIS]))
+    result = project.pytester.runpytest_subprocess(*workers)
+    result.assert_outcomes(passed=2)
+    result.stdout.no_re_match_line(".*fsstack: ")
+
+
+def test_a_gate_in_an_ini_is_refused_with_its_name_if_a_test_would_measure(project: Project) -> None:
+    project.write(TEST)
+    project.pytester.makeini("[pytest]\nfsstack_max_regression = 5%\n")
+    result = project.run("-n2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: fsstack_max_regression in tox.ini: * -n 0 *"])
+    result = project.run("-n2", "-k", "measures_nothing")
+    result.assert_outcomes(passed=1)
