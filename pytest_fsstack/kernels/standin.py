@@ -12,7 +12,7 @@ class StandIn:
 
     def __init__(self, config: pytest.Config, reason: str) -> None:
         self.reason = reason
-        self.protocol = Protocol(config, lambda item, nextitem: None)
+        self.protocol = Protocol(config, lambda item: None)
         config.pluginmanager.register(self.protocol, "fsstack-protocol")
 
     @pytest.hookimpl(tryfirst=True)

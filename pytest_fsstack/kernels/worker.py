@@ -73,7 +73,7 @@ class Worker:
         plans = {key: plan_of(chain, self.budgets) for chain, key in self._keys.items()}
         self._channel.send(msgspec.json.encode(Collected(plans, tests)))
 
-    def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    def _before(self, item: pytest.Item) -> None:
         """Take a turn, if there is one: run a stack, or prepare the reports."""
         self._skips_report = False
         if not self._tests_left and not self._take_turn():
@@ -90,8 +90,6 @@ class Worker:
         if not chain.has_run:
             chain.has_run = True
             self._reports = {(report.step, report.stack): report for report in self._turn.reports}
-        if nextitem is None or self.runner.chains.get(nextitem) is not chain:
-            self.runner.tear_down(item, chain, nextitem)
 
     def _take_turn(self) -> bool:
         message = None
@@ -111,14 +109,14 @@ class Worker:
         self._channel.send(msgspec.json.encode(measured))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if self._skips_report:
             return True
         if (cell := self.runner.cell_of(item)) is None:
             return None
         chain, step, stack = cell
         report = self._reports[step, stack]
-        self.runner.report(item, chain, report.outcome, report.figures)
+        self.runner.report(item, nextitem, chain, report.outcome, report.figures)
         return True
 
     @pytest.hookimpl(wrapper=True)

@@ -70,7 +70,11 @@ class ItemOutcome:
     def phases(self) -> list[Phase]:
         """Return the phases to report, in order."""
         own = phases_of(self.run) if self.run is not None else []
-        return [*own, *(Phase("teardown", raising_again(call)) for call in self.torn_down)]
+        return [*own, *self.teardowns()]
+
+    def teardowns(self) -> list[Phase]:
+        """Return a phase for each error of the chain's fixtures during teardown."""
+        return [Phase("teardown", raising_again(call)) for call in self.torn_down]
 
 
 @dataclass(eq=False)

@@ -33,7 +33,7 @@ class Loop:
         self._courses: dict[Chain, Course] = {}
         runner.start(self._before)
 
-    def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    def _before(self, item: pytest.Item) -> None:
         """Run the whole chain of an item before its first item is reported."""
         chain = self.runner.chains.get(item)
         if chain is None or not chain.timed or chain.has_run:
@@ -47,7 +47,6 @@ class Loop:
             self.progress.end()
         chain.has_run = True
         self.budgets.count -= course.waived
-        self.runner.tear_down_to(item, chain, nextitem)
 
     def _run(self, chain: Chain, course: Course) -> None:
         pace = Pace()
@@ -83,14 +82,14 @@ class Loop:
         self.progress.leave()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if (ran := self.runner.cell_of(item)) is None:
             return None
         chain, step, stack = ran
         course, cell = self._courses[chain], Cell(stack)
         outcome = course.outcome(step, cell, self._again(item))
         figures = course.figures(step, cell, full=options.value(self.config, "junit") == "full")
-        self.runner.report(item, chain, outcome, figures)
+        self.runner.report(item, nextitem, chain, outcome, figures)
         return True
 
     def _again(self, item: pytest.Item) -> Callable[[], str]:

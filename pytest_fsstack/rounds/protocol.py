@@ -129,7 +129,7 @@ class Protocol:
     the protocol of one of its items.
     """
 
-    def __init__(self, config: pytest.Config, before: Callable[[pytest.Item, pytest.Item | None], None]) -> None:
+    def __init__(self, config: pytest.Config, before: Callable[[pytest.Item], None]) -> None:
         self.config, self._before = config, before
         # Look up pytest's own runner by its plugin name, to avoid a private import.
         self._runner: Any = config.pluginmanager.get_plugin("runner")
@@ -156,9 +156,9 @@ class Protocol:
         return pytest.CallInfo.from_call(lambda: self._runner.pytest_runtest_teardown(item, following), when="teardown")
 
     @pytest.hookimpl(specname="pytest_runtest_protocol", wrapper=True, tryfirst=True)
-    def pytest_before_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+    def pytest_before_protocol(self, item: pytest.Item) -> Any:
         if self._run is None:
-            self._before(item, nextitem)
+            self._before(item)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

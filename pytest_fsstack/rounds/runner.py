@@ -31,8 +31,8 @@ METRICS = pytest.StashKey[dict[str, Metric]]()
 #: The current round from 0, for the fixture `fsstack_seed`.
 ROUND = pytest.StashKey[int]()
 
-#: Called with an item and the next one, before the item's protocol.
-BeforeProtocol = Callable[[pytest.Item, pytest.Item | None], None]
+#: Called with an item before its protocol.
+BeforeProtocol = Callable[[pytest.Item], None]
 
 
 class Runner:
@@ -117,19 +117,6 @@ class Runner:
         versions = self.results.environment.get("versions", {})
         return {need.command: versions.get(need.command, "") for need in stack.needs() if isinstance(need, Program)}
 
-    def tear_down_to(self, item: pytest.Item, chain: Chain, nextitem: pytest.Item | None) -> None:
-        """Tear down fixtures that the next running item does not share, up to those of a module."""
-        following: Any = nextitem
-        if nextitem is not None and self.chains.get(nextitem) is chain:
-            items = item.session.items
-            later = items[items.index(nextitem) :]
-            following = next((other for other in later if not self._has_run(other)), None)
-        self.tear_down(item, chain, following)
-
-    def _has_run(self, item: pytest.Item) -> bool:
-        chain = self.chains.get(item)
-        return chain is not None and chain.has_run
-
     def tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
         call = self._protocol.tear_down(item, following)
         if call.excinfo:
@@ -145,8 +132,19 @@ class Runner:
         assert isinstance(item, pytest.Function)
         return chain, step_of(item, parameter), parameter.id
 
-    def report(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> None:
-        """Report a test with its decided outcome."""
+    def report(
+        self,
+        item: pytest.Item,
+        nextitem: pytest.Item | None,
+        chain: Chain,
+        outcome: Outcome,
+        figures: Figures | None,
+    ) -> None:
+        """Report a test with its decided outcome, after tearing down the fixtures that `nextitem` does not share.
+
+        pytest does that after each test. The tests of a chain may be far from each other, with other tests between.
+        """
+        self.tear_down(item, chain, nextitem)
         # Not earlier: lines of progress would split the item's own line.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports(item, chain, outcome, figures):
@@ -164,7 +162,8 @@ class Runner:
                 pytest.skip(outcome.text)
 
         if outcome.in_setup:
-            return self._protocol.report(item, [Phase("setup", end), Phase("teardown", succeed)])
+            torn_down = chain.outcomes[item].teardowns() if item in chain.outcomes else []
+            return self._protocol.report(item, [Phase("setup", end), *(torn_down or [Phase("teardown", succeed)])])
         ran = chain.outcomes[item]
         if outcome.as_run:
             return self._protocol.report(item, ran.phases())

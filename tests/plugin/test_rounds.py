@@ -355,3 +355,84 @@ def test_a_machine_that_is_always_busy_ends_the_chain_after_as_many_rounds_as_pl
     assert chain.judged == 0
     assert set(Counter(project.log).values()) == {3}
     assert project.run(*words, "--fsstack-strict").parseoutcomes()["failed"] >= 4
+
+
+INTERLEAVED = """
+import pytest
+
+@pytest.fixture(scope="module", autouse=True)
+def module(request):
+    with open(request.config.rootpath / "scopes", "a") as file:
+        print("up", request.node.name, file=file, flush=True)
+        yield
+        print("down", request.node.name, file=file, flush=True)
+
+class Steps:
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            (fsstack.path / "file").touch()
+
+    def test_read(self, fsstack, timed):
+        with timed(cold=False):
+            assert (fsstack.path / "file").exists()
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestOne(Steps):
+    pass
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("size", [1, 2])
+class TestTwo(Steps):
+    def test_size(self, fsstack, timed, size):
+        with timed(cold=False):
+            assert (fsstack.path / "file").exists()
+
+class TestWithoutStacks:
+    def test_it(self):
+        pass
+
+    def test_more(self):
+        pass
+
+def test_function():
+    pass
+"""
+ORDER = """
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    order = {order}
+    items.sort(key=order)
+"""
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        # Classes of a module are interleaved, then those of both modules.
+        "lambda item: (item.path.name, len(item.name))",
+        "lambda item: (item.originalname, item.callspec.id if hasattr(item, 'callspec') else '', item.path.name)",
+        *(f"lambda item, rng=__import__('random').Random({seed}): rng.random()" for seed in range(3)),
+    ],
+)
+def test_tests_in_any_order_run_once_and_tear_down_their_modules(project: Project, order: str) -> None:
+    project.write(INTERLEAVED)
+    project.pytester.makepyfile(test_other=INTERLEAVED, test_zero="def test_last():\n    pass\n")
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(ORDER.format(order=order))
+    result = project.run("--fsstack-rounds=2")
+    result.assert_outcomes(passed=2 * (4 + 12 + 3) + 1)
+    scopes = (project.pytester.path / "scopes").read_text().splitlines()
+    # No module begins before the last one has ended.
+    assert all(down == up.replace("up", "down") for up, down in zip(scopes[::2], scopes[1::2]))
+    assert len(scopes) % 2 == 0
+
+
+def test_an_error_of_a_modules_fixture_is_that_of_its_last_test(project: Project) -> None:
+    project.write(INTERLEAVED.replace('        print("down"', '        assert not "broken"\n        print("down"'))
+    project.pytester.makepyfile(test_zero="def test_last():\n    pass\n")
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(ORDER.format(order="lambda item: (item.path.name, item.cls is not None, len(item.name))"))
+    result = project.run("--fsstack-rounds=2", "-rE")
+    result.assert_outcomes(passed=4 + 12 + 3 + 1, errors=1)
+    result.stdout.fnmatch_lines(["ERROR *test_it.py::TestTwo::*"])
