@@ -7,7 +7,8 @@ results instead of pytest's own work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ class Run:
     following: Any
     calls: dict[When, pytest.CallInfo[Any]] = field(default_factory=dict)
     reports: Reports = field(default_factory=list)
-    #: The reports of failed subtests. The test itself raises nothing then.
+    #: The reports of its subtests. If one fails, the test itself raises nothing.
     subtests: Reports = field(default_factory=list)
     #: Whether its fixtures were requested. Skip marks and hooks of other plugins come before that.
     reached: bool = False
@@ -36,7 +37,8 @@ class Run:
     @property
     def raised(self) -> bool:
         """Whether any phase or subtest raised an exception. Skips and expected failures count."""
-        return bool(self.subtests) or any(call.excinfo for call in self.calls.values())
+        calls = self.calls.values()
+        return any(report.failed for report in self.subtests) or any(call.excinfo for call in calls)
 
     @property
     def failed(self) -> bool:
@@ -122,6 +124,42 @@ def _is_skip(call: pytest.CallInfo[Any]) -> bool:
     return bool(call.excinfo and call.excinfo.errisinstance((pytest.skip.Exception, pytest.xfail.Exception)))
 
 
+@contextlib.contextmanager
+def _holding_reports(session: pytest.Session, reports: Reports) -> Iterator[None]:
+    """Add reports to a list instead of logging them: of subtests, in a round of their test.
+
+    Logged at once, a failed one could end the session before its test and those before it are reported. If the session
+    ends here, they are logged.
+    """
+    original = session.gethookproxy
+
+    def hooks(path: Any) -> Any:
+        return _HoldingHooks(original(path), reports)
+
+    session.gethookproxy = hooks  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    except BaseException:
+        for report in reports:
+            session.config.hook.pytest_runtest_logreport(report=report)
+        raise
+    finally:
+        session.gethookproxy = original  # type: ignore[method-assign]
+
+
+class _HoldingHooks:
+    """Hooks for a path, of which one keeps the reports that it gets."""
+
+    def __init__(self, hooks: Any, reports: Reports) -> None:
+        self._hooks, self._reports = hooks, reports
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hooks, name)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._reports.append(report)
+
+
 class Protocol:
     """A pytest plugin that runs and reports items of chains.
 
@@ -146,7 +184,8 @@ class Protocol:
         outer, self._run = self._run, Run(item, following)
         try:
             nextitem = following if isinstance(following, pytest.Item) else None
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+            with _holding_reports(item.session, self._run.subtests):
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
             return self._run
         finally:
             self._run = outer
@@ -174,11 +213,6 @@ class Protocol:
         if self._run is not None and call.when in ("setup", "call", "teardown"):
             self._run.calls[call.when] = call
         return (yield)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # Only subtests are reported during a run.
-        if self._run is not None and report.failed:
-            self._run.subtests.append(report)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

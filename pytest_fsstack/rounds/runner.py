@@ -147,7 +147,8 @@ class Runner:
         self.tear_down(item, chain, nextitem)
         # Not earlier: lines of progress would split the item's own line.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, chain, outcome, figures):
+        run = chain.outcomes[item].run if item in chain.outcomes else None
+        for report in [*(run.subtests if run else ()), *self._reports(item, chain, outcome, figures)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 

@@ -176,3 +176,40 @@ def test_a_subtest_that_fails_fails_its_own_test_alone_and_ends_it_in_round_1(
     result = project.run("--fsstack-rounds=3", "-rf", *words)
     result.assert_outcomes(failed=2, passed=1)
     assert all("[crypt" in line for line in result.outlines if line.startswith(("FAILED", "SUBFAILED")))
+
+
+STEPS = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestIt:
+    def test_first(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+
+    def test_second(self, fsstack, timed, subtests):
+        with timed(cold=False):
+            pass
+        with subtests.test("a name"):
+            assert fsstack.stack.id != "crypt"
+
+    def test_third(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+"""
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 brings subtests")
+@pytest.mark.parametrize("option", ["-x", "--maxfail=2", "--sw"])
+def test_a_subtest_that_fails_ends_the_session_at_its_own_test(project: Project, option: str) -> None:
+    project.write(STEPS)
+    words = (f"--fsstack-device=dir:{project.device}", "--fsstack-seed=1", "--fsstack-rounds=2", option, "-v")
+    result = project.pytester.runpytest_subprocess(*words)
+    # Those of plain, and the first of crypt, in front of the one that failed; its subtest counts beside it.
+    assert {name: result.parseoutcomes()[name] for name in ("passed", "failed")} == {"passed": 4, "failed": 2}
+    # A subtest has one line for all rounds.
+    assert sum("SUBPASS" in line for line in result.outlines if "test_second[plain]" in line) == 1
+    if option == "--sw":
+        again = project.pytester.runpytest_subprocess(*words)
+        assert again.parseoutcomes()["deselected"] == 4
+        assert again.parseoutcomes()["failed"] == 2
