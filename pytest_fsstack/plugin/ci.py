@@ -73,7 +73,7 @@ class Reporting:
 def _github(reporting: Reporting, say: WriteLine) -> None:
     plugins = reporting.config.pluginmanager
     if not any(name == _ANNOTATES for name in map(_module_of, plugins.get_plugins())):
-        for line in findings.github(reporting.failed):
+        for line in findings.github(reporting.failed, reporting.session.results.interrupted):
             say(line)
     if file := reporting.environ.get("GITHUB_STEP_SUMMARY"):
         with _showing_errors("GITHUB_STEP_SUMMARY", say):

@@ -13,13 +13,18 @@ from pytest_fsstack.report import markdown
 GITHUB_ANNOTATIONS, GITHUB_SUMMARY = 10, 1 << 20
 
 
-def github(failed: Iterable[TestOutcome]) -> list[str]:
-    """Return ``::error`` lines (docs.github.com, "Workflow commands"). The last one has the number of the others."""
+def github(failed: Iterable[TestOutcome], interrupted: str = "") -> list[str]:
+    """Return ``::error`` lines (docs.github.com, "Workflow commands"). The last one has the number of the others.
+
+    If no test failed, one says why the session was `interrupted`.
+    """
     failures = list(failed)
     annotated = failures if len(failures) <= GITHUB_ANNOTATIONS else failures[: GITHUB_ANNOTATIONS - 1]
     lines = [_error(test) for test in annotated]
     if hidden := len(failures) - len(annotated):
         lines.append(f"::error title=fsstack::and {hidden} more tests failed")
+    if interrupted and not failures:
+        lines.append(f"::error title=fsstack::the session ended early: {_data(interrupted)}")
     return lines
 
 

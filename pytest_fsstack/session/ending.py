@@ -144,12 +144,22 @@ class Ending:
             self._say(f"timed blocks took {share:.0%} of {wall_seconds(self._results):.0f} s")
 
     def write_missing_reports(self) -> None:
-        """Write the reports if pytest had no summary: after a signal, an internal error, or with --no-summary."""
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        by_signal = self._pytest is not None and int(self._pytest.exitstatus) >= 128
-        if by_signal and reporter is not None and not self._summarized and not self._config.getoption("no_summary"):
-            self.summarize(reporter)
-        self.write_reports()
+        """Report what pytest left out: it has no summary after a signal, an internal error or an exit code of its own.
+
+        With --no-summary, CI still gets its reports.
+        """
+        plugins = self._config.pluginmanager
+        reporter = plugins.get_plugin("terminalreporter")
+        try:
+            if self._pytest is not None and reporter is not None and not self._summarized:
+                ours = [plugin for plugin in plugins.get_plugins() if _is_ours(plugin)]
+                if self._config.getoption("no_summary"):
+                    ours = [plugin for plugin in ours if plugin is plugins.get_plugin("fsstack-ci")]
+                others = [plugin for plugin in plugins.get_plugins() if plugin not in ours]
+                summary = plugins.subset_hook_caller("pytest_terminal_summary", others)
+                summary(terminalreporter=reporter, exitstatus=self._pytest.exitstatus, config=self._config)
+        finally:
+            self.write_reports()
 
     def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
         """Print lines for programs that read the console."""
@@ -242,6 +252,10 @@ def _report_files(session: Session) -> list[ReportFile]:
     except ReportError as error:
         raise pytest.UsageError(f"{option}: {error}") from None
     return files
+
+
+def _is_ours(plugin: object) -> bool:
+    return type(plugin).__module__.startswith(f"{__package__.partition('.')[0]}.")
 
 
 def _error_line(error: Exception) -> str:

@@ -165,3 +165,69 @@ def test_a_failed_assertion_is_shown_by_its_first_line(project: Project, monkeyp
     github(project, monkeypatch, "summary.md")
     (error,) = [line for line in project.run("--fsstack-rounds=1").outlines if line.startswith("::error")]
     assert error.partition("title=")[2].partition("::")[2].startswith("AssertionError: the tree is not there")
+
+
+INTERRUPTED = """
+import os, signal
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_broken(fsstack, timed):
+    with timed(cold=False):
+        pass
+    assert fsstack.stack.id != "crypt"
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_it(fsstack, timed, fsstack_seed, log):
+    log("ran")
+    with timed(cold=False):
+        pass
+    if fsstack.stack.id == "crypt":
+        {how}
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ("os.kill(os.getpid(), signal.SIGINT)", 130),
+        ("os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)", 130),
+        ("raise KeyboardInterrupt", 2),
+        ("pytest.exit('enough', returncode=9)", 9),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--no-summary"]], ids=["summary", "no-summary"])
+def test_a_session_that_is_ended_gives_all_its_reports(
+    project: Project, monkeypatch: pytest.MonkeyPatch, how: str, status: int, words: list[str]
+) -> None:
+    project.write(INTERRUPTED.format(how=how))
+    github(project, monkeypatch, "summary.md")
+    reports = ["--fsstack-json=out.json", "--fsstack-report=html=page.html", "--junitxml=junit.xml"]
+    result = project.run("--fsstack-rounds=2", *reports, *words)
+    assert result.ret == status
+    assert sum("::error file=test_it.py" in line for line in result.outlines) == 1
+    assert "test_it.py::test_broken" in Path("summary.md").read_text()
+    assert all(Path(name).stat().st_size for name in ("out.json", "page.html", "junit.xml"))
+
+
+def test_a_session_that_ends_before_a_test_failed_is_annotated(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(INTERRUPTED.format(how="os.kill(os.getpid(), signal.SIGTERM)"))
+    github(project, monkeypatch, "summary.md")
+    result = project.run("--fsstack-rounds=2", "-k", "not broken")
+    (error,) = [line for line in result.outlines if line.startswith("::error")]
+    assert "SIGTERM" in error
+    assert "SIGTERM" in Path("summary.md").read_text()
+
+
+def test_an_internal_error_leaves_no_report_out(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write("\n\ndef pytest_runtest_logfinish(nodeid):\n    assert 'write[crypt' not in nodeid, 'not ours'\n")
+    github(project, monkeypatch, "summary.md")
+    result = project.run("--fsstack-rounds=5", "--fsstack-json=out.json")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    assert any(line.startswith("::error") for line in result.outlines)
+    assert Path("summary.md").stat().st_size
+    assert Path("out.json").stat().st_size
