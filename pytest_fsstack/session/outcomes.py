@@ -43,7 +43,7 @@ class Outcomes:
         chain = self._session.chains.get(item)
         kernel = options.worker_input(self._session.config).get("kernel")
         return {
-            "chain": chain.id if chain else "",
+            "chain": chain.id if chain and chain.timed else "",
             "device": parameter.device.spec,
             "step": step_of(item, parameter),
             "stack": f"{parameter.id}:{kernel}" if kernel else parameter.id,

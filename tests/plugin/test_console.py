@@ -77,3 +77,15 @@ def test_the_outcome_of_the_test_decides_on_a_console(project: Project) -> None:
     for form, text in ("ktap", ktap), ("lava", lava.splitlines()):
         reread = BUILT_IN[form](saved.loads(Path("out.json").read_text())).splitlines()
         assert set(text) <= {line.strip() for line in reread}
+
+
+def test_a_test_that_measures_nothing_is_on_a_console_if_it_passes(project: Project) -> None:
+    project.write("import pytest\n\n@pytest.mark.fsstack('plain')\ndef test_it(fsstack):\n    pass\n" + TEST)
+    words = ("--fsstack-rounds=1", "--fsstack-console=ktap", "--fsstack-report=lava=lava.txt", "--fsstack-json=o.json")
+    result = project.run(*words)
+    result.assert_outcomes(passed=3)
+    assert "ok 1 test_it.py::test_it[plain]" in [line.strip() for line in result.outlines]
+    assert "TEST_CASE_ID=test_it.py.test_it-plain RESULT=pass" in Path("lava.txt").read_text()
+    chains = {test.id: test.chain for test in saved.loads(Path("o.json").read_text()).tests.values()}
+    assert chains["test_it.py::test_it[plain]"] == ""
+    assert chains["test_it.py::TestIt::test_write[plain]"] == "test_it.py::TestIt"
