@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -329,7 +331,7 @@ class Session:
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
         used = {
-            (chain.id, step): [run["name"] for run in chain.work.get(step, {}).get("workloads", [])]
+            (chain.id, step): chain.work.get(step, {}).get("workloads", [])
             for chain in self.results.chains
             for step in chain.steps
         }
@@ -342,8 +344,10 @@ class Session:
         }
         for chain in self.results.chains:
             for step in chain.steps:
-                functions = [tests.get((chain.id, step)), *map(documented.get, used[chain.id, step])]
-                if summary := next(filter(None, map(first_sentence, functions)), ""):
+                of_workloads = [
+                    first_sentence(documented.get(run["name"]), run["options"]) for run in used[chain.id, step]
+                ]
+                if summary := next(filter(None, [first_sentence(tests.get((chain.id, step))), *of_workloads]), ""):
                     chain.summaries.setdefault(step, summary)
 
     def note_labels(self) -> None:
@@ -413,12 +417,28 @@ class Session:
                 reporter.flush()
 
 
-def first_sentence(function: object) -> str:
-    """Return the first sentence of a function's docstring, or an empty text."""
+def first_sentence(function: object, arguments: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Return the first sentence of a function's docstring, or an empty text.
+
+    The names of `arguments` in it are replaced by their values, if these are short texts or numbers.
+    """
     if function is None:
         return ""
     text = " ".join((getattr(function, "__doc__", None) or "").split("\n\n")[0].split())
-    return text.partition(". ")[0].partition("; ")[0].rstrip(".").replace("`", "")
+    sentence = text.partition(". ")[0].partition("; ")[0].rstrip(".")
+    return re.sub(r"(?<!`)`(\w+)`(?!`)", lambda name: _shown(name[1], arguments), sentence).replace("`", "")
+
+
+def _shown(name: str, arguments: Mapping[str, object]) -> str:
+    """Return the value of an argument as a reader expects it, or its name."""
+    value = arguments.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_VALUE else name
+
+
+#: The length of a text in the summary of a step, beyond which its name says more.
+_LONGEST_VALUE = 30
 
 
 def _now() -> str:
