@@ -244,20 +244,18 @@ def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[S
         proven = [chain.stacks[cost.stack].name for cost in ordered if _is_proven(_estimate_of(cost))]
         # An interval of one boot does not cover how much boots differ.
         these = " for these boots" if chain.boots == 1 else ""
-        known = f"proven{these}: {first_names(proven)}" if proven else "nothing is proven"
-        costs = [_in_short(chain, cost) for cost in ordered[:MAX_COSTS]]
+        known = f"a difference of {first_names(proven)} is proven{these}" if proven else "nothing is proven"
+        named = [(chain.stacks[cost.stack].name, _estimate_of(cost)) for cost in ordered[:MAX_COSTS]]
+        costs = ", ".join(f"{name} x{_times(estimate.overhead)}" for name, estimate in named)
         more = f" and {len(ordered) - MAX_COSTS} more" if len(ordered) > MAX_COSTS else ""
-        yield Sentence(f"{kernel} against {first}: {', '.join(costs)}{more}; {known}", " ".join(unmeasured))
+        intervals = ", ".join(f"{name}{_interval(estimate)}" for name, estimate in named if isfinite(estimate.high))
+        details = [f"intervals of {intervals}." if intervals else "", *unmeasured]
+        yield Sentence(f"{kernel} against {first}: {costs}{more}; {known}", " ".join(filter(None, details)))
 
 
 def _estimate_of(cost: Cost) -> Estimate:
     """Return the cost over all steps. That of a single step has an interval even with few boots."""
     return next(iter(cost.steps.values())) if len(cost.steps) == 1 else cost.overall
-
-
-def _in_short(chain: ChainResults, cost: Cost) -> str:
-    estimate = _estimate_of(cost)
-    return f"{chain.stacks[cost.stack].name} x{_times(estimate.overhead)}{_interval(estimate)}"
 
 
 def _is_proven(estimate: Estimate) -> bool:

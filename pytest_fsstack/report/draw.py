@@ -32,7 +32,7 @@ _DOTS = 900
 STYLE = """
 .figure text { fill: var(--text); font: 12px system-ui, sans-serif; }
 .figure .tick { fill: var(--muted); font-size: 11px; }
-.figure .facet { font-weight: 600; }
+.figure .facet { font-weight: 600; paint-order: stroke; stroke: var(--card, white); stroke-width: 5px; }
 .figure .grid { stroke: var(--line); }
 .figure .one { stroke: var(--muted); stroke-dasharray: 3 3; }
 .figure .span { stroke: var(--c); stroke-width: 3; stroke-linecap: round; opacity: .75; }

@@ -29,7 +29,7 @@ _WIDE, _NAMES = 420, 132
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A stack in a picture. `facet` is its kernel and device, or empty if there is only one of them."""
+    """A stack in a picture. `facet` is its kernel and device if there are several, and that its CPU was emulated."""
 
     facet: str
     name: str
@@ -72,9 +72,10 @@ def rows(results: Results, family: Family) -> list[Row]:
     for chain in family:
         kernels = len({stack.kernel for stack in chain.stacks.values()}) > 1
         for stack in chain.stacks.values():
-            facet = ", ".join(filter(None, [stack.kernel if kernels else "", chain.device if devices else ""]))
-            name = f"{stack.name if kernels else stack.id}{' (emulated)' if stack.emulated else ''}"
-            rows_of_chains.append(Row(facet, name, chain, stack.id, colours[stack.name]))
+            device = chain.device if devices else ""
+            emulated = "emulated" if stack.emulated else ""
+            facet = ", ".join(filter(None, [stack.kernel if kernels else "", device, emulated]))
+            rows_of_chains.append(Row(facet, stack.name if kernels else stack.id, chain, stack.id, colours[stack.name]))
     return rows_of_chains
 
 

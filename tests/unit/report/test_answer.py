@@ -306,9 +306,8 @@ def test_several_chains_are_told_apart() -> None:
 
 def test_kernels_are_compared_with_the_first_one() -> None:
     (line,) = answered(Results({}, [on_kernels(growth=(1.2, 1.0))]))
-    assert (
-        line == "6.12 against 6.1: ext4 x1.20 (1.20 to 1.20), luks x1.00 (1.00 to 1.00); proven for these boots: ext4"
-    )
+    assert line.startswith("6.12 against 6.1: ext4 x1.20, luks x1.00; a difference of ext4 is proven for these boots: ")
+    assert line.endswith("ext4 (1.20 to 1.20), luks (1.00 to 1.00).")
 
 
 def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
@@ -486,7 +485,7 @@ def test_no_difference_is_proven_is_said_of_encrypted_stacks_too() -> None:
 def test_kernels_without_a_proven_difference() -> None:
     chain = on_kernels(growth=(1.0, 1.0))
     (line,) = answered(Results({}, [chain]))
-    assert line == "6.12 against 6.1: ext4 x1.00 (1.00 to 1.00), luks x1.00 (1.00 to 1.00); nothing is proven"
+    assert line.startswith("6.12 against 6.1: ext4 x1.00, luks x1.00; nothing is proven")
 
 
 def test_a_stack_that_is_missing_on_a_kernel_is_named_after_the_others() -> None:
@@ -494,6 +493,4 @@ def test_a_stack_that_is_missing_on_a_kernel_is_named_after_the_others() -> None
     del chain.samples["write"]["luks:6.12"]
     chain.notes["write"] = {"luks:6.12": "failed in round 1: no space left"}
     (line,) = answered(Results({}, [chain]))
-    assert re.match(
-        r"6\.12 against 6\.1: ext4 x1\.20 [^;]*; proven for these boots: ext4: luks .*failed in round 1", line
-    )
+    assert re.match(r"6\.12 against 6\.1: ext4 x1\.20; .*\bluks .*failed in round 1", line)
