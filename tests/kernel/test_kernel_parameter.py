@@ -178,7 +178,7 @@ def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(olde
         prepare(tmp_path, tests=BOOTS),
         tmp_path,
         *("--fsstack-kernel=host", f"--fsstack-kernel={older}", "--fsstack-max-regression=5%", "--fsstack-rounds=3"),
-        *("--fsstack-vm-memory=1G", "--fsstack-json=out.json", "--junitxml=out.xml"),
+        *("--fsstack-judge-emulated", "--fsstack-vm-memory=1G", "--fsstack-json=out.json", "--junitxml=out.xml"),
     )
     said = done.stdout + done.stderr
     assert f"kernels {here} (baseline), {guest}, 3 boots each" in said
