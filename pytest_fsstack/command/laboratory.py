@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from pytest_fsstack.laboratory import settings, slurm
 from pytest_fsstack.laboratory.run import HOST_ERRORS, Host, Run, RunError
 from pytest_fsstack.laboratory.settings import SettingsError
 from pytest_fsstack.laboratory.slurm import SlurmError
-from pytest_fsstack.machine.directories import scratch
+from pytest_fsstack.machine.directories import safe_place, scratch
 
 if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
@@ -91,7 +90,7 @@ def stop(arguments: argparse.Namespace) -> int:
 @_with_messages
 def check(arguments: argparse.Namespace) -> int:
     """Run the doctor on each host. Return 0 if the sessions can run on all of them."""
-    with scratch(Path(tempfile.gettempdir()), "fsstack-lab-") as directory:
+    with scratch(safe_place(), "fsstack-lab-") as directory:
         lab, root = settings.load(arguments.laboratory), arguments.laboratory.absolute().parent
         run = Run.begin(directory / "run", lab, root, _pytest_words(arguments.words))
         with ThreadPoolExecutor(16) as pool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_fsstack.command import CommandLineError, Parser
 from pytest_fsstack.judging import saved
+from pytest_fsstack.machine import reading
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.report.overall import parse_weights, unknown_step
 from pytest_fsstack.report.side_by_side import side_by_side
@@ -123,7 +124,7 @@ def _read_all(names: list[str]) -> Results:
 def _read(name: str) -> Results:
     """Return the results in a file. Raises `CommandLineError`."""
     try:
-        return saved.loads(Path(name).read_bytes())
+        return saved.loads(reading.read_bytes(Path(name), reading.RESULTS))
     except OSError as error:
         raise CommandLineError(f"{name}: {error.strerror}") from None
     except saved.FormatError as error:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import functools
 import os
-import tempfile
 import threading
 import time
 from collections import Counter, deque
@@ -109,8 +108,7 @@ def explore(
     stored = fsstack.device and not any(layer.volatile for layer in stack.layers)
     device = fsstack.device.resolve().name if fsstack.device and stored else ""
     umask = os.umask(0o022)
-    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    with directories.scratch(memory) as models, contextlib.closing(Others()) as others:
+    with directories.scratch(directories.safe_place(_MEMORY)) as models, contextlib.closing(Others()) as others:
         numbers = count()
 
         def remount() -> None:

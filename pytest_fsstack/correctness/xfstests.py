@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import random
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from pytest_fsstack.correctness.posix import ALL_PASS, OVER, Cases, SuiteError, letting_go
-from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.machine import commands, directories, reading
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, Tool, require
 from pytest_fsstack.workloads.base import workload
 
@@ -88,6 +87,11 @@ _SETTINGS = """\
 export TEST_DEV=fsstack-test TEST_DIR={test} SCRATCH_DEV=fsstack-scratch SCRATCH_MNT={scratch}
 export FSTYP=fuse RESULT_BASE={top}/results
 """
+#: Tests act as several users, so the temporary directory is writable for all. Only their own namespace shows it.
+_SUITE = """\
+PATH=$0:$PATH
+mount -t tmpfs -o mode=1777,nosuid,nodev fsstack "$1/tmp" && mount "$1/test" && shift && exec ./check "$@"
+"""
 #: Namespaces in which the mounts and all processes of the tests end with the command.
 _APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
 
@@ -139,17 +143,17 @@ class Checkout:
 
 def quick_tests(checkout: Path) -> list[str]:
     """Return the names of the tests in the group generic/quick, without excluded groups. Raises OSError."""
-    lines = (checkout / "tests" / "generic" / "group.list").read_text().splitlines()
+    lines = reading.read_text(checkout / "tests" / "generic" / "group.list").splitlines()
     tests = {f"generic/{words[0]}": words[1:] for line in lines if (words := line.split())}
     return [name for name, groups in tests.items() if "quick" in groups and not EXCLUDED.keys() & {name, *groups}]
 
 
 def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[str], patience: float) -> Cases:
     """Run tests in two directories of a place. Raises `SuiteError`."""
-    with directories.scratch(Path(tempfile.gettempdir())) as top, _directories(place):
+    with directories.scratch(directories.safe_place()) as top, _directories(place):
         prepare(top, place)
-        words = ["timeout", f"{patience:g}", "sh", "-c", 'PATH=$0:$PATH && mount "$1" && shift && exec ./check "$@"']
-        suite = [*_APART, *words, str(top / "bin"), str(top / "test"), "-R", "xunit", *tests]
+        suite = [*_APART, "timeout", f"{patience:g}", "sh", "-c", _SUITE, str(top / "bin"), str(top), "-R", "xunit"]
+        suite += tests
         with letting_go(fsstack, place, patience + 10) as let_go:
             # The names of its temporary files are process numbers, which repeat in another pid namespace.
             env = {"HOST_OPTIONS": str(top / "settings"), "TMPDIR": str(top / "tmp")}
@@ -161,7 +165,7 @@ def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[s
         if result.returncode == OVER or not report.exists():
             lines = (result.stderr.strip() or result.stdout.strip()).splitlines() or ["nothing"]
             raise SuiteError(f"xfstests: it ended with exit code {result.returncode} and without a report: {lines[-1]}")
-        return cases_of(report.read_text())
+        return cases_of(reading.read_text(report))
 
 
 @contextlib.contextmanager
@@ -172,7 +176,7 @@ def _directories(place: Path) -> Iterator[None]:
         directory.chmod(0o777)
     yield
     for directory in created:
-        commands.run("rm", "-rf", "--one-file-system", directory)
+        directories.remove(directory)
 
 
 def prepare(top: Path, place: Path) -> None:
@@ -182,7 +186,6 @@ def prepare(top: Path, place: Path) -> None:
     words |= {name: commands.which(name) or name for name in _COMMANDS}
     for name in ("test", "scratch", "results", "bin", "tmp"):
         (top / name).mkdir()
-    (top / "tmp").chmod(0o1777)
     (top / "settings").write_text(_SETTINGS.format(**words))
     for name, text in _COMMANDS.items():
         script = top / "bin" / name

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.needs import Tool
 
@@ -70,7 +70,7 @@ def digest(content: IO[bytes]) -> str:
 
 def compressor(tar: Path) -> Tool | None:
     """Return the tool that ``tar -xf`` needs to read this archive, or None. Raises `OSError`."""
-    with tar.open("rb") as archive:
+    with reading.opened(tar) as archive:
         start = archive.read(8)
     return next((tool for magic, tool in COMPRESSORS.items() if start.startswith(magic)), None)
 
@@ -104,7 +104,7 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
     """
     tool = compressor(tar)
     if tool is None:
-        with tar.open("rb") as plain:
+        with reading.opened(tar) as plain:
             yield plain
         return
     command = commands.which(tool.command) or tool.command

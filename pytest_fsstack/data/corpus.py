@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import pwd
-import re
 import shutil
 import stat
 import tempfile
@@ -38,7 +37,7 @@ from pytest_fsstack.data.backup import Backup, write_tar
 from pytest_fsstack.data.noise import FORMAT, noise
 from pytest_fsstack.data.scale import CORPUS, DEFAULT
 from pytest_fsstack.data.source_tree import write_tree
-from pytest_fsstack.machine import directories
+from pytest_fsstack.machine import owners, reading
 from pytest_fsstack.machine.directories import HeldDirectory
 
 SEED = 1
@@ -66,7 +65,7 @@ def chosen_cache() -> Cache:
     first = ""
     for place in _places():
         existing = next(path for path in (place, *place.parents) if os.path.lexists(path))
-        reason = directories.untrusted(existing)
+        reason = owners.untrusted(existing)
         if not reason:
             return Cache(place, first)
         first = first or f"{place} is not used as the cache, because {reason}"
@@ -121,7 +120,7 @@ def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
     target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
 
     def copy(pipe: IO[bytes]) -> None:
-        with corpus.tar.open("rb") as plain:
+        with reading.opened(corpus.tar) as plain:
             shutil.copyfileobj(plain, pipe, 1 << 20)
 
     return dataclasses.replace(corpus, tar=_kept(target, lambda out: compress(program, out, copy)))
@@ -152,6 +151,7 @@ def users_corpus(path: Path, cache: Path) -> Corpus:
             raise CorpusError(f"corpus {path}: {reason}")
         key = _key(str(source), status.st_size, status.st_mtime_ns)
         manifest = cache / f"read-{FORMAT}-{key}.json"
+        _open_cache(manifest)
         if (corpus := _recalled(manifest, source)) is None:
             corpus = scan(path.name, source)
             _remember(manifest, corpus)
@@ -204,6 +204,7 @@ def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
     """Return a corpus from the cache. Make its archive if it is missing or does not match its manifest."""
     manifest = tar.with_suffix(".json")
     with _explained(tar):
+        _open_cache(tar)
         if (corpus := _recalled(manifest, tar)) is None:
             with _replacing(tar) as out:
                 make(out)
@@ -215,15 +216,24 @@ def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
 def _kept(path: Path, make: Callable[[IO[bytes]], object], size: int | None = None) -> Path:
     """Return a file of the cache. Make it if it is missing or has another size. Raises `CorpusError`."""
     with _explained(path):
+        _open_cache(path)
         if not path.is_file() or size not in (None, path.stat().st_size):
             with _replacing(path) as out:
                 make(out)
     return path
 
 
+def _open_cache(path: Path) -> None:
+    """Create the directory of a file in the cache. Raises OSError if another user may change it.
+
+    From then on it can be used by name.
+    """
+    HeldDirectory.made(path.parent).__exit__()
+
+
 def _recalled(manifest: Path, tar: Path) -> Corpus | None:
     try:
-        record = json.loads(manifest.read_text())
+        record = json.loads(reading.read_text(manifest))
         size = record.pop("tar_size")
         corpus = Corpus(tar=tar, **record)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -244,51 +254,63 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Until then it has no name, so nothing of it remains if this process is killed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(path.parent)
-    name = path.parent / f".fsstack-{os.urandom(8).hex()}.part"
-    with _nameless(name) as out:
-        try:
-            yield out
-            out.flush()
-            # Otherwise the kernel would write it back during the first measurement.
-            os.fsync(out.fileno())
-            if not os.fstat(out.fileno()).st_nlink:
-                # Python follows the link to the file only if src_dir_fd is set.
-                os.link(f"/proc/self/fd/{out.fileno()}", name, src_dir_fd=out.fileno(), follow_symlinks=True)
-            name.replace(path)
-        except BaseException:
-            name.unlink(missing_ok=True)
-            raise
+    with HeldDirectory.made(path.parent) as cache:
+        _remove_stale(cache)
+        with _nameless(cache) as out:
+            name = _name_of(out.fileno())
+            try:
+                yield out
+                out.flush()
+                # Otherwise the kernel would write it back during the first measurement.
+                os.fsync(out.fileno())
+                if not os.fstat(out.fileno()).st_nlink:
+                    # Python follows the link to the file only if src_dir_fd is set.
+                    ends = {"src_dir_fd": out.fileno(), "dst_dir_fd": cache.fileno()}
+                    os.link(f"/proc/self/fd/{out.fileno()}", name, **ends, follow_symlinks=True)
+                cache.rename(name, path.name)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    cache.unlink(name)
+                raise
 
 
-def _nameless(name: Path) -> IO[bytes]:
-    """Return a new file without a name. If the filesystem has no such files, it is `name`, and locked while open."""
+def _nameless(cache: HeldDirectory) -> IO[bytes]:
+    """Return a new file without a name. If the filesystem has no such files, it has a name, and is locked while open.
+
+    The name has the file's device and inode, so a file that a user calls so is not taken for a stale one.
+    """
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
     try:
-        return os.fdopen(os.open(name.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "w+b")
+        return os.fdopen(os.open(".", flags, 0o600, dir_fd=cache.fileno()), "w+b")
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise
-    out = name.open("x+b")
+    descriptor, name = cache.new_file()
     with contextlib.suppress(OSError):  # without locks, only the age counts
-        fcntl.flock(out.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return out
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    cache.rename(name, _name_of(descriptor))
+    return os.fdopen(descriptor, "w+b")
+
+
+def _name_of(file: int) -> str:
+    """Return the name of an unfinished file."""
+    status = os.fstat(file)
+    return f".fsstack-{status.st_dev:x}-{status.st_ino:x}.part"
 
 
 #: Seconds after which an unlocked unfinished file in the cache counts as left by a killed process.
 _STALE = 3600.0
-#: The names of unfinished files. The cache may be a user's checkout with other dotfiles.
-_UNFINISHED = re.compile(r"\.fsstack-[0-9a-f]{16}\.part")
 
 
-def _remove_stale(cache: Path) -> None:
-    with HeldDirectory.open(cache) as directory:
-        for name in filter(_UNFINISHED.fullmatch, os.listdir(directory.fileno())):
+def _remove_stale(cache: HeldDirectory) -> None:
+    for name in os.listdir(cache.fileno()):
+        if name.startswith(".fsstack-") and name.endswith(".part"):
             with contextlib.suppress(OSError):  # another process has locked or removed it
-                if time.time() - directory.status_of(name).st_mtime > _STALE:
-                    with open(directory.open_file(name, os.O_RDONLY), "rb") as file:
-                        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        directory.unlink(name)
+                with open(cache.open_file(name, os.O_RDONLY), "rb") as file:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    is_old = time.time() - os.fstat(file.fileno()).st_mtime > _STALE
+                    if is_old and name == _name_of(file.fileno()):
+                        cache.unlink(name)
 
 
 @contextlib.contextmanager

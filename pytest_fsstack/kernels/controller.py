@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -63,7 +62,7 @@ class Controller:
 
         self._undo = contextlib.ExitStack()
         self.directory = self._undo.enter_context(
-            directories.temporary(Path(tempfile.gettempdir()), session.builder.journal, "fsstack-kernels-")
+            directories.temporary(directories.safe_place(), session.builder.journal, "fsstack-kernels-")
         )
         self.settings, self._counts = session.settings, session.budgets
         self._own_policy, self._log_round = session.policy, session.log_round

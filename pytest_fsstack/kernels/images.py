@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fsstack.kernels import packages
-from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.machine import commands, directories, reading
 from pytest_fsstack.stack import keys, spec
 from pytest_fsstack.units import reason_of
 
@@ -100,7 +100,7 @@ def _in_directory(directory: Path) -> Kernel:
 def _release(image: Path) -> str:
     """Return the release in an image (header field kernel_version, Documentation/arch/x86/boot.rst)."""
     try:
-        with image.open("rb") as file:
+        with reading.opened(image) as file:
             head = file.read(0x8000)
     except OSError as error:
         raise KernelError(f"{image} cannot be read: {reason_of(error)}") from None

@@ -1,31 +1,45 @@
 # Run on a host before its session: unpack what comes by stdin, and build the environment if it is not there.
-#   prepare.sh DIRECTORY RUN PYTHON WHEELS ENVIRONMENT VERSION
+#   prepare.sh DIRECTORY RUN PYTHON WHEELS ENVIRONMENT VERSION OWNERS
+# DIRECTORY is the laboratory's own, below the one that LAB.toml names. OWNERS is the text of machine/owners.py.
 set -eu
 umask 077
 export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin"
-directory=$1 run=$2 python=$3 wheels=$4 environment=$5 version=$6
-mkdir -p "$directory/runs"
+directory=$1 run=$2 python=$3 wheels=$4 environment=$5 version=$6 owners=$7
+if [ -n "$environment" ]; then
+    python=$environment/bin/python
+else
+    python=$(command -v "$3") || { echo "there is no $3" >&2 && exit 1; }
+fi
+# The Python of another user must not be the one that finds out whose it is.
+judge=/usr/bin/python3
+"$judge" -I -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || judge=$python
+# Create a directory with a marker in that of the laboratory. Refuse a program that another user may change.
+own() {
+    "$judge" -I -c "$owners" "${directory%/*}" "${directory##*/}/$1" "$2" </dev/null
+}
+own "runs/$run" "$python"
 cd "$directory"
 # Hosts in a trial share one directory.
 exec 9>lock
 flock 9
-find runs -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} +
-find . -mindepth 1 -maxdepth 1 -name 'python-*' -mtime +90 -exec rm -rf {} +
-rm -rf "runs/$run/incoming"
-mkdir -p "runs/$run/incoming"
-tar -x --no-same-owner -C "runs/$run/incoming"
-if [ -z "$environment" ]; then
-    environment=$directory/python-$wheels-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')
-    if [ ! -e "$environment/ready" ]; then
-        rm -rf "$environment"
-        "$python" -m venv "$environment"
-        "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
-            --find-links "runs/$run/incoming/wheels" "runs/$run/incoming/wheels"/*.whl
-        : >"$environment/ready"
+if [ -n "$environment" ]; then
+    tar -x --no-same-owner -C "runs/$run" files
+else
+    name=python-$wheels-$("$python" -I -c 'import sys; print(sys.implementation.cache_tag)')
+    environment=$directory/$name
+    own "$name" "$python"
+    if [ -e "$name/ready" ]; then
+        tar -x --no-same-owner -C "runs/$run" files
+    else
+        tar -x --no-same-owner -C "runs/$run"
+        "$python" -I -m venv "$environment"
+        "$environment/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-index --force-reinstall \
+            --find-links "runs/$run/wheels" "runs/$run/wheels"/*.whl
+        : >"$name/ready"
     fi
-    touch "$environment"
+    touch "$name"
 fi
-here=$("$environment/bin/python" -c 'from pytest_fsstack import __version__; print(__version__)')
+here=$("$environment/bin/python" -I -c 'from pytest_fsstack import __version__; print(__version__)')
 if [ "$here" != "$version" ]; then
     echo "$environment has pytest-fsstack $here, and the laboratory $version" >&2
     exit 1
@@ -33,6 +47,4 @@ fi
 ln -sfn "$environment" "runs/$run/python"
 # For Slurm's epilog.
 ln -sfn "$environment" current
-rm -rf "runs/$run/files"
-mv "runs/$run/incoming/files" "runs/$run/files"
-rm -rf "runs/$run/incoming"
+"$environment/bin/python" -I -m pytest_fsstack.laboratory.expire "$directory"

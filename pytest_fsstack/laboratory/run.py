@@ -23,7 +23,8 @@ import msgspec
 from pytest_fsstack.laboratory import slurm
 from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, NoAnswerError, SlurmError
-from pytest_fsstack.machine.directories import remove, scratch
+from pytest_fsstack.machine import owners, reading
+from pytest_fsstack.machine.directories import HeldDirectory, scratch
 from pytest_fsstack.units import reason_of
 from pytest_fsstack.version import __version__
 
@@ -31,6 +32,10 @@ from pytest_fsstack.version import __version__
 SCRIPTS = Path(__file__).parent
 #: The script that prepares a host.
 _PREPARE = "prepare.sh"
+#: The module that decides on a host which directories are the laboratory's own.
+_OWNERS = Path(owners.__file__)
+#: The laboratory's directory below the one that LAB.toml names. Only in it, files are removed after some time.
+OWN = "fsstack-laboratory"
 #: The number of hosts that exchange files with this machine at the same time.
 _MAX_TRANSFERS = 16
 #: Seconds for making all wheels.
@@ -124,9 +129,9 @@ class Run:
             directory.mkdir(parents=True)
         except OSError as error:
             raise RunError(f"{directory}: {error.strerror}. Name another --directory") from None
-        with contextlib.ExitStack() as undo:
+        with HeldDirectory.open(directory.parent) as above, contextlib.ExitStack() as undo:
             # What cannot begin must not block its directory.
-            undo.callback(remove, directory)
+            undo.callback(above.remove, directory.name, undo.enter_context(above.subdirectory(directory.name)))
             run._collect(root)
             run.save()
             undo.pop_all()
@@ -163,7 +168,7 @@ class Run:
     def open(cls, directory: Path) -> Run:
         """Read the run in a directory. Raises `RunError`."""
         try:
-            return cls(directory, msgspec.json.decode((directory / "run.json").read_bytes(), type=State))
+            return cls(directory, msgspec.json.decode(reading.read_bytes(directory / "run.json"), type=State))
         except FileNotFoundError:
             raise RunError(f"{directory}: there is no run in it") from None
         except (OSError, msgspec.DecodeError) as error:
@@ -261,7 +266,7 @@ class Run:
                 # It is done again once Slurm answers. A host that Slurm cannot reach looks the same.
                 self._say(f"{host.name}: waiting for Slurm: {error}")
             else:
-                host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
+                host.problem = f"{'not fetched' if host.job else 'not begun'}: {reason_of(error)}"
                 self._say(f"{host.name}: {host.problem}")
         for task in host.tasks if host.fetched else []:
             self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
@@ -330,7 +335,7 @@ class Run:
                     if (self.directory / name).exists():
                         tar.add(self.directory / name, name)
             archive.seek(0)
-            words = [python.executable, self.state.wheels, python.environment, __version__]
+            words = [python.executable, self.state.wheels, python.environment, __version__, _OWNERS.read_text()]
             self._on_host(host, _PREPARE, words, stdin=archive)
 
     def _submit_job(self, host: Host) -> None:
@@ -340,7 +345,7 @@ class Run:
         options += [f"--partition={common.partition}"] if common.partition else []
         options += [f"--gres={common.gres}"] if common.gres else []
         labels = [f"--fsstack-label={key}={value}" for key, value in {**host.labels, "host": host.name}.items()]
-        words = [host.directory, self._remote_directory(host), str(len(kernels)), *kernels]
+        words = [own_directory(host), self._remote_directory(host), str(len(kernels)), *kernels]
         words += [*self.state.arguments, f"--fsstack-device={host.disk}", *labels]
         host.job = slurm.submit(self.state.name, host.name, len(host.tasks), options, SCRIPTS / "session.sh", words)
 
@@ -357,19 +362,19 @@ class Run:
         """Fetch the files of a host's sessions. Raises `HostError`, OSError, `TarError`."""
         results = self.directory / "results"
         results.mkdir(exist_ok=True)
-        with scratch(results, ".") as unpacked, tempfile.TemporaryFile() as archive:
+        with HeldDirectory.open(results) as top, scratch(results, ".") as unpacked, tempfile.TemporaryFile() as archive:
             self._on_host(host, "collect.sh", [], stdout=archive)
             archive.seek(0)
             unpack(archive, unpacked)
-            if (results / host.name).exists():
-                remove(results / host.name)
-            shutil.copytree(unpacked, results / host.name)
+            # A fetch that was killed may have left a part of it.
+            os.close(owners.own(top.fileno(), host.name))
+            shutil.copytree(unpacked, results / host.name, dirs_exist_ok=True)
         host.fetched = True
 
     def _on_host(self, host: Host, script: str, words: Sequence[str], **streams: IO[bytes]) -> bytes:
         if problem := slurm.unavailable([host.name]).get(host.name):
             raise HostError(problem)
-        words = [host.directory, self._remote_directory(host), *words]
+        words = [own_directory(host), self._remote_directory(host), *words]
         name, partition = f"{self.state.name}-{script}", self.state.settings.laboratory.partition
         return slurm.on_host(host.name, SCRIPTS / script, words, name=name, partition=partition, **streams)
 
@@ -389,7 +394,7 @@ class Run:
     def exit_code(self, host: Host, task: Task) -> int | None:
         """Return the exit code of a session, or None if it was killed before it had one."""
         try:
-            return int((self.results_of(host, task) / "exit").read_text())
+            return int(reading.read_text(self.results_of(host, task) / "exit"))
         except (OSError, ValueError):
             return None
 
@@ -414,6 +419,11 @@ class Run:
                 if present := [path for path in names if path.exists() and path.stat().st_size]:
                     files[self.name_of(host, task)] = present[0]
         return files
+
+
+def own_directory(host: Host) -> str:
+    """Return the laboratory's own directory on a host."""
+    return f"{host.directory.rstrip('/')}/{OWN}"
 
 
 def unpack(archive: IO[bytes], target: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_fsstack.machine import reading
 from pytest_fsstack.options import labels
 
 #: Device names that mean the same disk after a reboot, and devices that are no disks.
@@ -78,7 +79,7 @@ def load(path: Path) -> Settings:
     else:
         import tomli as tomllib
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(reading.read_text(path))
         settings = msgspec.convert(content, Settings)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import stat
 import tempfile
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pytest_fsstack.machine import identity, journal, mounts
+from pytest_fsstack.machine import identity, journal, mounts, owners
 from pytest_fsstack.machine.descriptors import closing, opened, write_all
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, OutdatedEntryError
+from pytest_fsstack.machine.owners import MARKER, exchanged, untrusted
 from pytest_fsstack.machine.port import Machine
 
 if TYPE_CHECKING:
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 _SEARCH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The kernel's limit of links in a path.
-MAX_LINKS = 40
 
 
 class HeldDirectory:
@@ -45,7 +45,12 @@ class HeldDirectory:
     @classmethod
     def open(cls, path: Path) -> HeldDirectory:
         """Open a directory by name, following only links of root or this user. Raises OSError."""
-        return cls(_open_without_foreign_links(path), path.absolute())
+        return cls(owners.held(path), path.absolute())
+
+    @classmethod
+    def made(cls, path: Path) -> HeldDirectory:
+        """Open a directory that only root and this user may change. Create what is missing of it. Raises OSError."""
+        return cls(owners.made(path), path.absolute())
 
     def __enter__(self) -> HeldDirectory:
         return self
@@ -152,7 +157,7 @@ class HeldDirectory:
     def link(self, name: str) -> str | None:
         """Return the target of a link of root or this user, or None for other files. Raises OSError."""
         try:
-            return _text_of_link(self._descriptor, name)
+            return owners.link_target(self._descriptor, name)
         except FileNotFoundError:
             return None
 
@@ -223,68 +228,16 @@ def _empty(held: HeldDirectory, mount: str) -> None:
                     os.unlink(name, dir_fd=here)
                 if not above:
                     return
-                here = _exchanged(here, os.open("..", _LIST, dir_fd=here))
+                here = exchanged(here, os.open("..", _LIST, dir_fd=here))
                 status, directories, files = above.pop()
                 if _mount_of(here) != mount or not os.path.samestat(os.fstat(here), status):
                     raise OSError(errno.ESTALE, f"a directory below {held.path} was moved while it was removed")
                 os.rmdir(directories.pop(), dir_fd=here)
             above.append((status, directories, files))
             with opened(directories[-1], _SEARCH | os.O_DIRECTORY, dir_fd=here) as below:
-                here = _exchanged(here, listed(below))
+                here = exchanged(here, listed(below))
     finally:
         os.close(here)
-
-
-def _open_without_foreign_links(path: Path) -> int:
-    descriptor = os.open("/", _SEARCH)
-    names = list(reversed(path.absolute().parts[1:]))
-    links = 0
-    try:
-        while names:
-            text = _step(descriptor, names.pop(), path)
-            if isinstance(text, int):
-                descriptor = _exchanged(descriptor, text)
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
-            if text.startswith("/"):
-                descriptor = _exchanged(descriptor, os.open("/", _SEARCH))
-            names += reversed([part for part in text.split("/") if part])
-        return os.open(".", _LIST, dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _exchanged(old: int, new: int) -> int:
-    os.close(old)
-    return new
-
-
-def _step(directory: int, name: str, path: Path) -> int | str:
-    """Open a path component, or return the target of a link that may be followed."""
-    try:
-        return os.open(name, _SEARCH | os.O_DIRECTORY, dir_fd=directory)
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
-    text = _text_of_link(directory, name)
-    if text is None:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
-    return text
-
-
-def _text_of_link(directory: int, name: str) -> str | None:
-    """Return the target of a link that may be followed, or None if it is no link. Raises OSError."""
-    with opened(name, _SEARCH, dir_fd=directory) as link:
-        status = os.fstat(link)
-        if not stat.S_ISLNK(status.st_mode):
-            return None
-        if status.st_uid not in trusted_users():
-            raise PermissionError(
-                errno.EPERM, f"{name} is a link of user {status.st_uid}, which is not followed: name what it leads to"
-            )
-        return os.readlink("", dir_fd=link)
 
 
 def _mount_of(directory: int) -> str:
@@ -303,47 +256,7 @@ def _random_name(prefix: str) -> str:
     return f"{prefix}{os.urandom(4).hex()}"
 
 
-# -- who may change a place --------------------------------------------------------------------------------------------
-
-
-def trusted_users() -> set[int]:
-    """Return the users with trusted files: root and this user."""
-    users = {0, os.geteuid()}
-    try:
-        first = Path("/proc/self/uid_map").read_text().split()
-    except FileNotFoundError:
-        return users  # the kernel has no user namespaces (CONFIG_USER_NS)
-    if first != ["0", "0", str(2**32 - 1)]:
-        # In a user namespace, files of the machine's root have the overflow id.
-        users.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
-    return users
-
-
-def untrusted(directory: Path) -> str:
-    """Describe who could replace an existing directory by another one. Empty if only root and this user could.
-
-    In a directory with the sticky bit, such as /tmp, other users cannot rename directories that they do not own.
-    """
-    resolved = directory.resolve()
-    users, groups = trusted_users(), {0, os.getegid()}
-    for place in (resolved, *resolved.parents):
-        status = place.stat()
-        if status.st_uid not in users:
-            return f"user {status.st_uid} owns {place}"
-        by_acl = status.st_mode & stat.S_IWGRP and _has_acl(place)
-        by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
-        if (by_acl or by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
-            who = "by its ACL, others" if by_acl else f"group {status.st_gid}" if by_group else "every user"
-            return f"{who} may write to {place}"
-    return ""
-
-
-def _has_acl(place: Path) -> bool:
-    """Whether a file has an access control list. Then the bits of its group are those of all whom the list names."""
-    try:
-        return "system.posix_acl_access" in os.listxattr(place)
-    except OSError:  # its filesystem has no extended attributes
-        return False
+# -- places for directories -------------------------------------------------------------------------------------------
 
 
 def traversable(directory: Path) -> bool:
@@ -357,12 +270,20 @@ def safe_place(*wishes: Path) -> Path:
 
     Directories that every user can traverse come first. Raises PermissionError if there is none.
     """
-    places = [*wishes, Path(tempfile.gettempdir()), Path("/tmp")]
-    safe = [place for place in places if os.access(place, os.W_OK) and not untrusted(place)]
+    places = {place: _why_unsafe(place) for place in (*wishes, Path(tempfile.gettempdir()), Path("/tmp"))}
+    safe = [place for place, reason in places.items() if not reason]
     if not safe:
-        reasons = "; ".join(filter(None, map(untrusted, places)))
+        reasons = "; ".join(places.values())
         raise PermissionError(errno.EPERM, f"no directory for mount points: {reasons}; name a safe one in TMPDIR")
     return next(filter(traversable, safe), safe[0])
+
+
+def _why_unsafe(place: Path) -> str:
+    """Return why this user cannot write to a directory, or who else could replace what is in it."""
+    try:
+        return untrusted(place) or ("" if os.access(place, os.W_OK) else f"this user may not write to {place}")
+    except OSError as error:
+        return f"{place}: {error.strerror}"
 
 
 # -- for the time of a block -------------------------------------------------------------------------------------------
@@ -456,8 +377,6 @@ def reachable(held: HeldDirectory, target: Path) -> Iterator[Path]:
 
 # -- that outlive a reboot ---------------------------------------------------------------------------------------------
 
-_MARKER = ".pytest-fsstack"
-
 
 @contextlib.contextmanager
 def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
@@ -468,22 +387,26 @@ def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
     mounts.private_namespace()
     with held_temporary(parent, book) as directory:
         # Lock it before it is named, because an unlocked marker means that its session is dead.
-        marker, unfinished = directory.new_file(_MARKER)
+        marker, unfinished = directory.new_file(MARKER)
         with closing(marker):
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            write_all(marker, _machine_id())
-            directory.rename(unfinished, _MARKER)
+            facts = owners.marker_of(directory.fileno(), directory.path.name) | {"machine": _machine_id()}
+            write_all(marker, json.dumps(facts).encode())
+            directory.rename(unfinished, MARKER)
             with directory.make("data", 0o755) as data:
                 yield data
 
 
-def _machine_id() -> bytes:
+def _machine_id() -> str:
     """Return the id of this machine, or else of its boot."""
-    return (identity.machine_id() or Path("/proc/sys/kernel/random/boot_id").read_text().strip()).encode()
+    return identity.machine_id() or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def remove_stale(parent: Path) -> list[str]:
-    """Remove `lasting` directories of killed sessions. Return a line for each, also for failures."""
+def remove_stale(parent: Path, *, asked: bool = False) -> list[str]:
+    """Remove `lasting` directories of killed sessions. Return a line for each, also for those that are left alone.
+
+    Without a request of the user (`asked`), those with files are left alone.
+    """
     lines = []
     try:
         above = HeldDirectory.open(parent)
@@ -494,24 +417,41 @@ def remove_stale(parent: Path) -> list[str]:
             # It is another user's, locked by a running session, or just removed.
             with contextlib.suppress(OSError):
                 if name.startswith("fsstack-"):
-                    lines.append(_remove_if_stale(above, name))
+                    lines.append(_remove_if_stale(above, name, asked))
     return lines
 
 
-def _remove_if_stale(above: HeldDirectory, name: str) -> str:
-    """Remove a directory of a dead session. Raises OSError without proof that it is one."""
-    with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
-        if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
-            raise PermissionError(errno.EPERM, f"{directory.path} belongs to another user")
+def _remove_if_stale(above: HeldDirectory, name: str, asked: bool) -> str:
+    """Remove a directory of a dead session. Raises OSError if it has no marker, or belongs to a living session."""
+    with above.subdirectory(name) as directory, closing(directory.open_file(MARKER, os.O_RDWR)) as marker:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Many shared filesystems do not show a lock to other machines. Without /etc/machine-id, a reboot makes another.
-        if os.read(marker, 100) != _machine_id():
-            return f"left alone: {directory.path}: of a session on another machine; remove it if none uses it"
+        if reason := owners.why_not_own(directory.fileno(), name, {"machine": _machine_id()}):
+            return f"left alone: {directory.path}: {reason}; remove it by hand if nobody needs it"
+        if not asked and holds_files(directory):
+            return (
+                f"left alone: {directory.path}, of a session that was killed: "
+                f"`pytest --fsstack-cleanup --fsstack-device=dir:{above.path}` removes it with its files"
+            )
         try:
             above.remove(name, directory)
         except OSError as error:
             return f"left alone: {directory.path}: {error.strerror}"
         return f"removed {directory.path}, of a session that was killed"
+
+
+#: A tree with more directories is not searched for files to its end.
+_SEARCHED = 200
+
+
+def holds_files(directory: HeldDirectory) -> bool:
+    """Whether anything but directories and a marker is in a directory, or mounted below it. Raises OSError."""
+    if mounts.below(directory.where):
+        return True
+    for number, (_, _, files, _) in enumerate(os.fwalk(".", dir_fd=directory.fileno())):
+        if number == _SEARCHED or set(files) - {MARKER}:
+            return True
+    return False
 
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
@@ -560,4 +500,11 @@ def _removed(machine: Machine, facts: Facts) -> str:
     return f"removed {path}"
 
 
-DIRECTORY = Kind("directory", _exists, _removed, _identified, outlives_boot=True)
+def _may_hold_others(facts: Facts) -> bool:
+    """Whether files are in the directory, which its user may have put there since the kill."""
+    path = Path(journal.text(facts, "path"))
+    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as directory:
+        return holds_files(directory)
+
+
+DIRECTORY = Kind("directory", _exists, _removed, _identified, outlives_boot=True, only_asked=_may_hold_others)

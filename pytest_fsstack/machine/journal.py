@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_fsstack.machine import descriptors, signals
+from pytest_fsstack.machine import descriptors, owners, signals
 from pytest_fsstack.machine.commands import stat_fields, wait_until
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.units import reason_of
@@ -75,8 +76,8 @@ class Kind:
     afterwards: str = ""
     #: Whether it is undone before all others, which it may be using.
     first: bool = False
-    #: Whether only a requested cleanup undoes it, because it may hold the user's data by now.
-    only_asked: bool = False
+    #: Whether only a requested cleanup undoes it, because it may hold files of others by now. Raises OSError.
+    only_asked: Callable[[Facts], bool] = lambda facts: False
 
     @property
     def module(self) -> str:
@@ -246,6 +247,8 @@ def _check_own(directory: Path) -> None:
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{directory} must be a directory that only its owner, this user, can write to")
+    if reason := owners.untrusted(directory):
+        raise PermissionError(f"{directory} is not used for the journal: {reason}")
 
 
 def _boot() -> str:
@@ -428,13 +431,15 @@ def _locked(fd: int) -> bool:
 
 #: A journal without its final name is dead after this many seconds. It normally gets the name within a millisecond.
 _UNFINISHED = 60.0
+#: The names of journals: the process, and eight random digits.
+_JOURNAL = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def _remove_unfinished(directory: Path) -> None:
     """Remove unfinished journals of sessions that were killed before they created anything."""
     for path in directory.glob("*.new"):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.lstat().st_mtime > _UNFINISHED:
+            if _JOURNAL.fullmatch(path.stem) and time.time() - path.lstat().st_mtime > _UNFINISHED:
                 path.unlink()
 
 
@@ -480,8 +485,8 @@ def _undo(machine: Machine, entry: Entry, this_boot: bool, kinds: Mapping[str, K
         return None
     if not kind.present(machine, entry.facts):
         return None
-    if kind.only_asked and not asked:
-        raise UndoError("it may contain files of other programs by now; --fsstack-cleanup empties it if it does not")
+    if not asked and kind.only_asked(entry.facts):
+        raise UndoError("it may hold files of others by now; --fsstack-cleanup undoes it if it can")
     return kind.undo(machine, entry.facts)
 
 
@@ -496,10 +501,10 @@ def _still_there(machine: Machine, kind: Kind, facts: Facts) -> bool:
 
 def _undone(machine: Machine, kind: Kind, facts: Facts) -> bool:
     """Try to undo a thing after an error. If that fails, it stays in the journal, and the next session reports it."""
-    if kind.only_asked:
-        return False
     with signals.during(signals.State.UNDOING):
         try:
+            if kind.only_asked(facts):
+                return False
             kind.undo(machine, facts)
         except Exception:  # any error; the original one is the cause
             return False

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.units import format_size
 
 #: Bytes that are read at once in the search for the beginning of the last line.
 _BLOCK = 1 << 16
@@ -77,10 +79,10 @@ def append(path: Path, line: str) -> int:
 
 def read(path: Path) -> History:
     """Return the runs in a file, with a message for each line that is no run. Raises `OSError`."""
-    with open(path, "rb") as file:
+    with reading.opened(path, limit=reading.HISTORY) as file:
         # A writer moves an incomplete last line before it releases its lock.
-        fcntl.flock(file, fcntl.LOCK_SH)
-        *lines, last = file.read().split(b"\n")
+        _lock(file.fileno(), fcntl.LOCK_SH)
+        *lines, last = file.read(reading.HISTORY).split(b"\n")
     content = History([], [])
     for number, line in enumerate([*lines, last] if last else lines, start=1):
         try:
@@ -137,12 +139,32 @@ def _locked(directory: HeldDirectory, name: str, flags: int, lock: int) -> Itera
     while True:
         descriptor = directory.open_file(name, flags, 0o666)
         try:
-            fcntl.flock(descriptor, lock)
+            if os.fstat(descriptor).st_size > reading.HISTORY:
+                raise OSError(errno.EFBIG, f"is larger than {format_size(reading.HISTORY)}; prune it")
+            _lock(descriptor, lock)
             if _is_still(directory, name, descriptor):
                 yield descriptor
                 return
         finally:
             os.close(descriptor)
+
+
+#: Seconds to wait for another process that has locked a history.
+_PATIENCE = 60.0
+
+
+def _lock(descriptor: int, how: int) -> None:
+    """Lock a file. Raises OSError if another process, which may be another user's, does not release it."""
+
+    def locked() -> bool:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    if not commands.wait_until(locked, _PATIENCE):
+        raise OSError(errno.EBUSY, f"another process has locked it for {_PATIENCE:g} s")
 
 
 def _is_still(directory: HeldDirectory, name: str, descriptor: int) -> bool:

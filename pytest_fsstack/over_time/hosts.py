@@ -26,6 +26,7 @@ from pytest_fsstack.judging.results import (
     Results,
     StackInfo,
 )
+from pytest_fsstack.machine import reading
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.environment import Environment
@@ -81,7 +82,7 @@ class SessionFile:
 def read(path: Path) -> SessionFile:
     """Read the session in a file: the time, and metrics with budgets. Raises ValueError."""
     try:
-        content = path.read_bytes()
+        content = reading.read_bytes(path, reading.RESULTS)
     except OSError as error:
         raise ValueError(error.strerror) from None
     results = _outline(content) or _derive(saved.loads(content))

@@ -12,7 +12,7 @@ from pytest_fsstack import options
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.machine import identity
+from pytest_fsstack.machine import identity, reading
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
@@ -63,7 +63,7 @@ def earlier_runs(*sources: Path) -> dict[Path, Results]:
     runs: dict[object, tuple[Path, Results]] = {}
     for path in paths:
         try:
-            results = saved.loads(path.read_bytes())
+            results = saved.loads(reading.read_bytes(path, reading.RESULTS))
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
         except ValueError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +44,7 @@ class Explanation:
 
 def explained(stack: Stack, device: Device) -> Explanation:
     """Return what a session would run for the stack on the device. Nothing is run, and root is not needed."""
-    with directories.scratch(Path(tempfile.gettempdir()).resolve()) as scratch:
+    with directories.scratch(directories.safe_place().resolve()) as scratch:
         (files := scratch / "files").mkdir()
         machine = _Machine(scratch)
         problem = ""

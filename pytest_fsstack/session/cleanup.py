@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack import devices
+from pytest_fsstack import devices, options
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options.built_in import brought_layers
@@ -40,9 +41,14 @@ def _known_kinds(config: pytest.Config) -> Callable[[], Mapping[str, Kind]]:
 
 
 def cleanup(config: pytest.Config) -> int:
-    """Undo what killed sessions left behind, and print it. Return the exit code."""
+    """Undo what killed sessions left behind, and print it. Return the exit code.
+
+    A directory of ``--fsstack-device=dir:`` is searched even if its journal is gone, as after a reboot.
+    """
     report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config))
-    for line in [*report.undone, *report.left] or ["nothing was left behind"]:
+    names = [name.removeprefix("dir:") for name in options.value(config, "device") if name.startswith("dir:")]
+    stale = [line for name in names for line in directories.remove_stale(Path(name), asked=True)]
+    for line in [*report.undone, *report.left, *stale] or ["nothing was left behind"]:
         print(line)
     return 0
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_fsstack.machine.descriptors import opened, write_all
-from pytest_fsstack.machine.directories import MAX_LINKS, HeldDirectory
+from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.machine.owners import MAX_LINKS
 from pytest_fsstack.report import ReportError
 
 
@@ -46,11 +47,12 @@ class _Target(NamedTuple):
 
     def append(self, content: bytes) -> None:
         """Append to a stream."""
-        # Without O_TRUNC: /dev/stdout may be a file that holds earlier output.
-        flags = os.O_WRONLY | os.O_APPEND | (0 if self.of_kernel else os.O_NOFOLLOW)
+        # Without O_TRUNC: /dev/stdout may be a file that holds earlier output. A pipe without a reader is an error.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | (0 if self.of_kernel else os.O_NOFOLLOW)
         with opened(self.name, flags, dir_fd=self.directory.fileno()) as descriptor:
             mode = os.fstat(descriptor).st_mode
             _refuse(mode)
+            os.set_blocking(descriptor, True)
             if stat.S_ISREG(mode) and not self.of_kernel:
                 raise OSError(errno.ESTALE, "was exchanged while it was opened")
             write_all(descriptor, content)

@@ -8,12 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, owners
 from pytest_fsstack.machine.needs import Need, Program, Tool
 from pytest_fsstack.stack.model import Layer, OptionError, for_id, option
 
 #: Directory names that do not identify a version.
 _COMMON = ("bin", "sbin")
+
+
+def _why_not_run(executable: str | None) -> str | None:
+    """Return why an executable must not be run, or None if no other user can change it, or if there is none."""
+    try:
+        reason = owners.untrusted(Path(executable)) if executable else ""
+    except OSError as error:
+        reason = f"{executable}: {error.strerror}"
+    if not reason:
+        return None
+    return f"must name a file that only root and you can change, but {reason}: copy it to a directory of your own"
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,11 @@ class ToolLayer(Layer):
         """Return another tool of the same package: from the directory of `binary`, or the machine's own."""
         executable = commands.which(self.binary) if self.binary else None
         path = os.path.join(os.path.dirname(executable), tool.command) if executable else ""
-        return self._program(path, tool) if path and commands.which(path) else tool
+        if not (path and commands.which(path)):
+            return tool
+        if problem := _why_not_run(path):
+            raise OptionError("binary", f"{problem} (beside {self.binary!r})")
+        return self._program(path, tool)
 
     @staticmethod
     def _program(path: str, tool: Tool) -> Program:
@@ -61,7 +76,7 @@ class ToolLayer(Layer):
         if not os.path.basename(path).startswith(self.tool.command):
             # Some tools act by their name. And a shell, for example, would run the arguments as a command.
             return f"must name a file whose name begins with {self.tool.command}"
-        return None
+        return _why_not_run(commands.which(path))
 
     def label_word(self, name: str, value: object) -> str:
         """Return the label like `Layer.label_word`. For `binary`, use the innermost distinctive part of its path.

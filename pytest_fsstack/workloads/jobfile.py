@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fsstack.machine import reading
 from pytest_fsstack.stack import outside
 
 #: Engines that only open the files of the job. Others use the network, run code or commands, or send raw commands to a
@@ -55,7 +56,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
     With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in
     ``${FSSTACK}``. `environment` is fio's. Raises OSError if the file cannot be read.
     """
-    text = os.fsdecode(job.read_bytes())
+    text = os.fsdecode(reading.read_bytes(job))
 
     def refuse(line: int, column: int, message: str) -> None:
         raise JobFileError(f"{job}:{line}:{column}: {message}")
@@ -79,7 +80,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
 
 def directions(job: Path) -> set[str]:
     """Return whether the sections of a job file read or write, as far as their lines show it."""
-    text = os.fsdecode(job.read_bytes())
+    text = os.fsdecode(reading.read_bytes(job))
     settings = _settings(text, os.environ, lambda line, column, message: None)
     patterns = [setting.value.partition(":")[0] for setting in settings if setting.key in ("rw", "readwrite")]
     mixed = {"rw", "randrw", "readwrite"}

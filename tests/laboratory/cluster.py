@@ -55,7 +55,7 @@ PartitionName=storage Nodes=ALL Default=YES State=UP
 
 
 _EPILOG = """\
-python={directory}/hosts/current/bin/python
+python={directory}/hosts/fsstack-laboratory/current/bin/python
 [ ! -e "$python" ] || "$python" -m pytest --fsstack-cleanup -p no:cacheprovider >>{directory}/epilog.log 2>&1
 exit 0"""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.laboratory.run import Host, Run
+from pytest_fsstack.laboratory.run import Host, Run, own_directory
 from pytest_fsstack.machine import commands
 from tests.laboratory.cluster import TOOLS, Cluster
 from tests.laboratory.machines import ENVIRONMENT
@@ -84,7 +84,7 @@ class Laboratory:
     def on_host(self, name: str, directory: str = "run") -> Path:
         """Return where a session on a host writes its files."""
         run = self.state(directory)
-        return Path(self.hosts(directory)[name].directory, "runs", run.state.name, name, "results", "0")
+        return Path(own_directory(self.hosts(directory)[name]), "runs", run.state.name, name, "results", "0")
 
     def wait_for_rounds(self, name: str, rounds: int = 2, directory: str = "run") -> Path:
         """Wait until a session on a host has logged so many rounds; return its log."""

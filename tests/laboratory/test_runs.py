@@ -36,7 +36,7 @@ def test_an_environment_is_built_once_from_wheels_of_this_machine(laboratory: La
     words = ("LAB.toml", "--", "--fsstack-rounds=5", "test_write.py")
     first = laboratory.lab("run", "--directory=one", *words)
     assert first.returncode == 0, first.stdout + first.stderr
-    environment = (laboratory.cluster.directory / "hosts/current").resolve()
+    environment = (laboratory.cluster.directory / "hosts/fsstack-laboratory/current").resolve()
     built = (environment / "ready").stat().st_mtime_ns
     assert laboratory.lab("run", "--directory=two", *words).returncode == 0
     assert (environment / "ready").stat().st_mtime_ns == built

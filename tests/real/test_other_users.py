@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import directories, mounts
+from pytest_fsstack.machine import directories, mounts, owners
 from pytest_fsstack.plugin import ci
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
@@ -189,7 +189,7 @@ def test_a_session_without_mounts_of_its_own_refuses_a_directory_of_another_user
 
 
 def test_the_temporary_directory_of_everybody_is_safe() -> None:
-    assert directories.untrusted(Path(tempfile.gettempdir())) == ""
+    assert owners.untrusted(Path(tempfile.gettempdir())) == ""
 
 
 @pytest.mark.parametrize("path", ["link", "directory/file", "directory/new"])

@@ -68,14 +68,18 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(
     mine = tmp_path / "fsstack-mine"
     mine.mkdir()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(directories, "_machine_id", lambda: b"another machine")
+        elsewhere.setattr(directories, "_machine_id", lambda: "another machine")
         (line,) = directories.remove_stale(tmp_path)
         assert line.startswith(f"left alone: {dead}")
         assert list(dead.rglob("data/data"))
     book = Journal(tmp_path / "living", RealMachine())
     with directories.lasting(tmp_path, book) as living:
-        (line,) = directories.remove_stale(tmp_path)
-        assert str(dead) in line
+        for asked in False, True:
+            # It holds files, so only a user who asks for it loses them.
+            assert dead.is_dir()
+            (line,) = directories.remove_stale(tmp_path, asked=asked)
+            assert str(dead) in line
+            assert ("--fsstack-cleanup" in line) is not asked
         assert living.path.is_dir()
         assert sorted(tmp_path.glob("fsstack-*")) == sorted([mine, living.path.parent])
     book.close()

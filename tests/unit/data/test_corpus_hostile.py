@@ -34,10 +34,22 @@ def test_nothing_of_an_unfinished_file_stays_after_a_kill(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def unfinished(cache: Path) -> Path:
+    """Return an unfinished file as on a filesystem that has no files without a name."""
+    file = cache / "new"
+    file.touch()
+    descriptor = os.open(file, os.O_RDONLY)
+    name = corpus._name_of(descriptor)
+    os.close(descriptor)
+    return file.rename(cache / name)
+
+
 def test_where_files_have_names_the_stale_ones_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stale, young, open_ = (tmp_path / f".fsstack-{digit * 16}.part" for digit in "012")
-    foreign = [tmp_path / name for name in (".gitignore", ".env", ".fsstack-notes", ".x.00000000")]
-    for path in stale, young, open_, *foreign:
+    stale, young, open_ = (unfinished(tmp_path) for _ in range(3))
+    names = ".gitignore", ".env", ".fsstack-notes", ".x.00000000", ".fsstack-0000000000000000.part"
+    # A file that was restored from a backup has the name, and another inode.
+    foreign = [*(tmp_path / name for name in names), tmp_path / stale.name.replace("-", "-1", 1)]
+    for path in foreign:
         path.touch()
     for path in stale, open_, *foreign:
         os.utime(path, (time.time() - 7200,) * 2)

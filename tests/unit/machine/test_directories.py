@@ -10,7 +10,7 @@ import pytest
 from pyfakefs.fake_filesystem import FakeFilesystem
 
 import pytest_fsstack
-from pytest_fsstack.machine import directories
+from pytest_fsstack.machine import directories, owners
 
 PACKAGE = Path(pytest_fsstack.__file__).parent
 #: They remove whatever is mounted in a tree as well.
@@ -62,4 +62,4 @@ def test_in_a_user_namespace_files_of_the_machine_s_root_are_trusted(
     fs.create_file("/proc/sys/kernel/overflowuid", contents="65534\n")
     if mapping:
         fs.create_file("/proc/self/uid_map", contents=f"{mapping}\n")
-    assert directories.trusted_users() == trusted
+    assert owners.trusted_users() == trusted

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import directories
+from pytest_fsstack.machine import directories, owners
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.journal import Journal, OutdatedEntryError
 from pytest_fsstack.machine.real import RealMachine
@@ -212,13 +212,13 @@ def test_the_journal_knows_a_directory_by_its_inode_and_not_by_its_name(place: P
 
 
 def test_a_place_that_others_may_change_is_not_safe(place: Path) -> None:
-    assert directories.untrusted(place) == ""
+    assert owners.untrusted(place) == ""
     place.chmod(0o777)
-    assert re.search(f"^every.*{place}", directories.untrusted(place))
+    assert re.search(f"^every.*{place}", owners.untrusted(place))
     (place / "below").mkdir()
-    assert directories.untrusted(place / "below") == directories.untrusted(place)
+    assert owners.untrusted(place / "below") == owners.untrusted(place)
     place.chmod(0o1777)
-    assert directories.untrusted(place) == ""
+    assert owners.untrusted(place) == ""
     place.chmod(0o777)
     assert directories.safe_place(place) != place
 
@@ -231,7 +231,7 @@ def test_a_place_that_others_may_change_by_its_acl_is_not_safe(place: Path) -> N
         os.setxattr(place, "system.posix_acl_access", acl)
     except OSError:
         pytest.skip("the filesystem has no ACLs")
-    assert re.search(f"ACL.*{place}", directories.untrusted(place))
+    assert re.search(f"ACL.*{place}", owners.untrusted(place))
 
 
 def test_a_workplace_is_in_a_safe_place_and_goes_with_all_that_is_in_it(place: Path) -> None:

@@ -171,7 +171,7 @@ def test_what_an_error_leaves_is_undone_also_if_its_own_undo_was_never_reached(j
 
 
 @pytest.mark.parametrize(
-    "left", [kind(refused), kind(removed, only_asked=True), kind(lambda machine, facts: "so it says")]
+    "left", [kind(refused), kind(removed, only_asked=lambda facts: True), kind(lambda machine, facts: "so it says")]
 )
 def test_an_undo_that_failed_keeps_the_entry_and_the_journal(
     journals: Path, tmp_path: Path, left: journal.Kind
