@@ -9,10 +9,12 @@ It imports nothing of this package, because a laboratory sends its text to hosts
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
 import stat
+import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -182,6 +184,8 @@ def made(path: Path) -> int:
 
 #: The file in a directory that shows that this program made it, and under which name.
 MARKER = ".pytest-fsstack"
+#: Flags of statx(2), from include/uapi/linux.
+_EMPTY_PATH, _BTIME = 0x1000, 0x800
 #: A longer marker is none of this program's.
 _LONGEST = 4096
 
@@ -189,10 +193,27 @@ _LONGEST = 4096
 def marker_of(directory: int, name: str) -> dict[str, object]:
     """Return what the marker of a directory says. A copy of it in another directory, or after a rename, is none.
 
-    The kernel may number devices anew with each boot, so their number counts in the same boot only.
+    The kernel may number devices anew with each boot, so their number counts in the same boot only. A directory that
+    was restored from a backup may get the inode of the removed one, but not its time of birth.
     """
     status, boot = os.fstat(directory), Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return {"name": name, "device": status.st_dev, "inode": status.st_ino, "boot": boot}
+    return {"name": name, "device": status.st_dev, "inode": status.st_ino, "born": _birth(directory), "boot": boot}
+
+
+def _birth(descriptor: int) -> int | None:
+    """Return when a file was made, in ns since 1970 (statx(2)). None if its filesystem does not know it."""
+    libc, result = ctypes.CDLL(None), bytearray(256)
+    if not hasattr(libc, "statx"):
+        return None
+    buffer = (ctypes.c_char * len(result)).from_buffer(result)
+    if (
+        libc.statx(descriptor, b"", _EMPTY_PATH, _BTIME, buffer)
+        or not int.from_bytes(result[:4], sys.byteorder) & _BTIME
+    ):
+        return None
+    # The fields stx_mask, and stx_btime with seconds and nanoseconds.
+    seconds, nanoseconds = struct.unpack_from("=qI", result, 80)
+    return int(seconds * 10**9 + nanoseconds)
 
 
 def why_not_own(directory: int, name: str, more: Mapping[str, object] | None = None) -> str:
