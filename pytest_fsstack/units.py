@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isclose, isfinite, nan
@@ -154,3 +155,22 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error)
+
+
+#: Control characters except tabs and newlines, and characters that change the direction of text.
+_INVISIBLE = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
+
+
+def visible(text: str) -> str:
+    """Escape control characters in a text as Python does, so that no terminal or browser obeys them."""
+    return re.sub(f"[{_INVISIBLE}]", lambda match: repr(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Escape control characters and newlines as Python does."""
+    return visible(text).replace("\n", "\\n")
+
+
+def show(text: str, *, error: bool = False) -> None:
+    """Print a text that may come from another user or machine, with its control characters escaped."""
+    print(visible(text), file=sys.stderr if error else sys.stdout, flush=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_fsstack import version
+from pytest_fsstack.units import show
 
 #: As in pytest.
 USAGE_ERROR = 4
@@ -240,7 +241,7 @@ def _run(words: list[str]) -> int:
         module, _, function = arguments.place.partition(":")
         code: int = getattr(importlib.import_module(f"{__name__}.{module}"), function)(arguments)
     except CommandLineError as error:
-        print(f"fsstack: {error}", file=sys.stderr)
+        show(f"fsstack: {error}", error=True)
         return USAGE_ERROR
     except SystemExit as ended:
         # argparse has printed a help or the version.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.over_time import comparison
 from pytest_fsstack.over_time.plugin import earlier_runs, refusals
 from pytest_fsstack.over_time.text import describe, lines, plan_lines
+from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
@@ -42,7 +42,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if not result.compared:
         raise CommandLineError("not compared: no overhead was measured on both sides")
     for line in lines(result, *runs):
-        print(line)
+        show(line)
     return 0 if arguments.limit is None else _judge(result, runs[0], arguments.strict)
 
 
@@ -66,7 +66,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if not series:
         raise CommandLineError("compare: --plan: no overhead was measured in these runs, or their machine is not known")
     for line in plan_lines(series, arguments.limit):
-        print(line)
+        show(line)
     return 0 if all(outlook.decides for outlook in series) else 1
 
 
@@ -82,7 +82,7 @@ def _are_refused(now: dict[Path, Results], then: dict[Path, Results], anyway: bo
     """Print why runs cannot be compared. Return whether there is a reason."""
     reasons = [] if anyway else refusals(now, then)
     for reason in reasons:
-        print(f"fsstack: not compared: {reason}", file=sys.stderr)
+        show(f"fsstack: not compared: {reason}", error=True)
     return bool(reasons)
 
 
@@ -96,7 +96,7 @@ def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> i
         missing = [place for place in result.only_then if place.test in tests]
         wrong += [f"{place.stack}: {place.metric} was measured then and is not now (--strict)" for place in missing]
     for text in wrong:
-        print(f"fsstack: {text}", file=sys.stderr)
+        show(f"fsstack: {text}", error=True)
     if wrong:
         return 1
     if all(change.outcome is None for change in result.compared):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from pytest_fsstack.laboratory.run import HOST_ERRORS, Host, Run, RunError
 from pytest_fsstack.laboratory.settings import SettingsError
 from pytest_fsstack.laboratory.slurm import SlurmError
 from pytest_fsstack.machine.directories import safe_place, scratch
+from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise RunError(f"{directory}: this run has other arguments: {' '.join(run.state.arguments)}")
     else:
         run = Run.begin(directory, lab, arguments.laboratory.absolute().parent, words)
-    print(f"the run is in {directory}; if this ends before it, go on with --directory={directory}", flush=True)
+    show(f"the run is in {directory}; if this ends before it, go on with --directory={directory}")
     with run.locked():
         run.finish()
     return _pool(run)
@@ -76,7 +76,7 @@ def status(arguments: argparse.Namespace) -> int:
     run.update_states()
     for host in run.state.hosts:
         for task in host.tasks:
-            print(f"{run.name_of(host, task)}: {run.outcome(host, task)}")
+            show(f"{run.name_of(host, task)}: {run.outcome(host, task)}")
     return 0
 
 
@@ -106,7 +106,7 @@ def _check(run: Run, host: Host) -> int:
             code, text = run.doctor(host)
     except HOST_ERRORS as error:
         text = str(error)
-    print(f"== {host.name}, {host.disk}: {text}", flush=True)
+    show(f"== {host.name}, {host.disk}: {text}")
     return min(code, 1)
 
 
@@ -127,7 +127,7 @@ def _pool(run: Run) -> int:
         for task in host.tasks:
             name = run.name_of(host, task)
             if name not in files or run.exit_code(host, task) != 0:
-                print(f"fsstack: lab: {name}: {run.outcome(host, task)}", file=sys.stderr)
+                show(f"fsstack: lab: {name}: {run.outcome(host, task)}", error=True)
                 lost[name] = run.outcome(host, task)
     if not files:
         raise CommandLineError(f"lab: {run.directory}: no session has results")

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.units import show
 
 WORKLOAD = Template('''\
 """The workload $name: what it does, and a test that runs it on two stacks.
@@ -211,7 +212,7 @@ def new(arguments: argparse.Namespace) -> int:
         from pytest_fsstack import laboratory
 
         _write({"LAB.toml": (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
-        print("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
+        show("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
         return 0
     _check_name(kind, name)
     words = {
@@ -230,7 +231,7 @@ def new(arguments: argparse.Namespace) -> int:
         )
     _write(files)
     scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
-    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
+    show(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
     return 0
 
 
@@ -257,4 +258,4 @@ def _write(files: dict[str, str]) -> None:
             Path(name).write_text(text)
         except OSError as error:
             raise CommandLineError(f"new: {name}: {error.strerror}") from None
-        print(f"wrote {name}")
+        show(f"wrote {name}")

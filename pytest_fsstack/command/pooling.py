@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 
 from pytest_fsstack.command import USAGE_ERROR, CommandLineError
@@ -13,6 +12,7 @@ from pytest_fsstack.over_time.hosts import SessionFile
 from pytest_fsstack.over_time.pool import Pool, pool as pool_sessions, refusals
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile, check_all
+from pytest_fsstack.units import show
 
 #: Reports to files, by option.
 WRITERS = {"html": pool_page.report, "markdown": pool_text.markdown_report, "json": pool_text.json}
@@ -28,12 +28,12 @@ def pool(arguments: argparse.Namespace) -> int:
     sessions, unreadable = _read(_files(arguments.runs))
     unreadable |= arguments.lost
     for name, reason in unreadable.items():
-        print(f"fsstack: pool: {name}: {reason}", file=sys.stderr)
+        show(f"fsstack: pool: {name}: {reason}", error=True)
     if not sessions:
         raise CommandLineError("pool: none of the files has a session")
     if not arguments.anyway and (reasons := refusals(sessions)):
         for reason in reasons:
-            print(f"fsstack: not pooled: {reason}", file=sys.stderr)
+            show(f"fsstack: not pooled: {reason}", error=True)
         return USAGE_ERROR
     result = pool_sessions(
         sessions, unreadable, limit=arguments.limit, alpha=arguments.alpha, shared_alpha=arguments.strict
@@ -81,7 +81,7 @@ def _judge(result: Pool, arguments: argparse.Namespace) -> int:
     if arguments.strict:
         wrong += [f"{text} (--strict)" for text in pool_text.problems(result)]
     for text in wrong:
-        print(f"fsstack: pool: {text}", file=sys.stderr)
+        show(f"fsstack: pool: {text}", error=True)
     if wrong:
         return 1
     if outcomes and not any(outcome for _, outcome, _ in outcomes):
@@ -93,7 +93,7 @@ def _judge(result: Pool, arguments: argparse.Namespace) -> int:
 def _print(result: Pool) -> None:
     width = shutil.get_terminal_size().columns
     for line in pool_text.lines(result, width):
-        print(line)
+        show(line)
 
 
 def _write(result: Pool, arguments: argparse.Namespace) -> int:
@@ -108,8 +108,8 @@ def _write(result: Pool, arguments: argparse.Namespace) -> int:
         for file, writer in files:
             file.write(writer(result))
             if not file.is_stream():
-                print(f"wrote {file.report} to {file.shown}")
+                show(f"wrote {file.report} to {file.shown}")
     except ReportError as error:
-        print(f"fsstack: pool: {error}", file=sys.stderr)
+        show(f"fsstack: pool: {error}", error=True)
         return 1
     return 0

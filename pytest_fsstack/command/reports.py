@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from pytest_fsstack.report import ReportError
 from pytest_fsstack.report.overall import parse_weights, unknown_step
 from pytest_fsstack.report.side_by_side import side_by_side
 from pytest_fsstack.session.files import ReportFile, check_all
+from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
     import pytest
@@ -82,7 +82,7 @@ def _apply_weights(results: Results, text: str) -> None:
 def _write(file: ReportFile, writer: Callable[[Results], str], results: Results) -> None:
     file.write(writer(results))
     if not file.is_stream():
-        print(f"wrote {file.report} to {file.shown}")
+        show(f"wrote {file.report} to {file.shown}")
 
 
 def _exit_code_of(name: str, write: Callable[[], object]) -> int:
@@ -93,10 +93,10 @@ def _exit_code_of(name: str, write: Callable[[], object]) -> int:
         # The reader of the standard output has read enough. No report failed.
         raise
     except ReportError as error:
-        print(f"fsstack: {error}", file=sys.stderr)
+        show(f"fsstack: {error}", error=True)
     except Exception as error:
         # A report of another project failed.
-        print(f"fsstack: {name} not written: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        show(f"fsstack: {name} not written: {type(error).__name__}: {' '.join(str(error).split())}", error=True)
     else:
         return 0
     return 1

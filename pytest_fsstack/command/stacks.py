@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.command import first_word
 from pytest_fsstack.command.sessions import ask
+from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +20,6 @@ def explain(arguments: Namespace) -> int:
 
 
 def _explain(text: str, config: pytest.Config) -> int:
-    import sys
 
     import pytest
 
@@ -36,7 +36,7 @@ def _explain(text: str, config: pytest.Config) -> int:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     explanation = explained(stack, device)
-    print("\n".join(explanation.lines))
+    show("\n".join(explanation.lines))
     if explanation.problem:
-        print(f"fsstack: the rest cannot be shown: {explanation.problem}", file=sys.stderr)
+        show(f"fsstack: the rest cannot be shown: {explanation.problem}", error=True)
     return int(bool(explanation.problem))

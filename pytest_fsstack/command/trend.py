@@ -13,6 +13,7 @@ from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.comparison import budgeted
 from pytest_fsstack.over_time.sparkline import ASCII, BLOCKS, lines
 from pytest_fsstack.over_time.trend import ALPHA, FIGURES, OVERHEADS, change_points, select_comparable, trends
+from pytest_fsstack.units import show
 
 
 def trend(arguments: argparse.Namespace) -> int:
@@ -26,18 +27,18 @@ def trend(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise CommandLineError(f"trend: {path}: {error.strerror}") from None
         for problem in stored.problems:
-            print(f"fsstack: {problem}", file=sys.stderr)
+            show(f"fsstack: {problem}", error=True)
         selection = select_comparable(stored.runs)
-        print(f"machine {path.stem}: {len(selection.runs)} of {len(stored.runs)} runs")
+        show(f"machine {path.stem}: {len(selection.runs)} of {len(stored.runs)} runs")
         for reason, number in selection.left_out.items():
-            print(f"  left out: {number}, because {reason}")
+            show(f"  left out: {number}, because {reason}")
         # Metrics that a comparison of the newest run would use.
         measures = None if arguments.all else budgeted(selection.runs[-1:])
         series = trends(selection.runs, FIGURES if arguments.figures else OVERHEADS, measures)
         for entry in series:
             count += 1
-            print("\n".join(["", *lines(entry, change_points(entry, ALPHA / len(series), arguments.smallest), ramp)]))
-        print()
+            show("\n".join(["", *lines(entry, change_points(entry, ALPHA / len(series), arguments.smallest), ramp)]))
+        show("")
     if not count:
         raise CommandLineError(f"trend: {arguments.directory}: no run has an overhead to show")
     return 0
@@ -52,7 +53,7 @@ def prune(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise CommandLineError(f"prune: {path}: {error.strerror}") from None
         aside = f"; {torn} bytes of lines that are no runs are in {history.aside_of(path)}" if torn else ""
-        print(f"{path}: {removed} removed, {kept} kept{aside}")
+        show(f"{path}: {removed} removed, {kept} kept{aside}")
     return 0
 
 

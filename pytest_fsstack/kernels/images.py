@@ -120,9 +120,10 @@ def _unpacked(package: Path, cache: Path) -> Path:
     status = package.stat()
     key = hashlib.sha256(f"{package.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
     home = cache / "kernels" / f"{package.stem}-{key}"
+    # From here on, only root and this user may change what is there.
+    directories.HeldDirectory.made(home.parent).__exit__()
     if home.exists():
         return home
-    home.parent.mkdir(parents=True, exist_ok=True)
     with directories.scratch(home.parent, ".unpack-") as scratch:
         root = scratch / "root"
         root.mkdir()

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pytest_fsstack.kernels.images import Kernel
-from pytest_fsstack.machine import blockdev, commands, needs
+from pytest_fsstack.machine import blockdev, commands, needs, reading
+from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Root, Tool
+from pytest_fsstack.units import visible
 
 #: Directories with an overlay: writes of the guest do not reach the host. The guest has its own `HIDDEN` ones.
 OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
@@ -324,7 +326,7 @@ class Guest:
         tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
         qemu = ["--- QEMU's last lines", *stderr.splitlines()[-10:]] if stderr.strip() else []
         first = f"kernel {self.machine.kernel.name}: {outcome}"
-        return "\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu])
+        return visible("\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu]))
 
 
 #: Seconds after which KVM is tried again after a guest hung. The machine may have been busy.
@@ -345,10 +347,8 @@ def accelerate(accelerator: str, kernel: Kernel, seconds: float = 40.0) -> bool:
     boots = _boots_on_kvm(kernel, seconds)
     if boots is not None:
         answer = _trial_result()
-        answer.parent.mkdir(parents=True, exist_ok=True)
-        fresh = answer.with_name(f"{answer.name}.{os.getpid()}")
-        fresh.write_text("kvm" if boots else "tcg")
-        fresh.replace(answer)
+        with HeldDirectory.made(answer.parent) as cache:
+            cache.replace(answer.name, b"kvm" if boots else b"tcg")
     return boots is True
 
 
@@ -358,7 +358,7 @@ def known_to_accelerate() -> bool | None:
         return False
     with contextlib.suppress(FileNotFoundError, commands.CommandError):
         answer = _trial_result()
-        text, age = answer.read_text(), time.time() - answer.stat().st_mtime
+        text, age = reading.read_text(answer), time.time() - answer.stat().st_mtime
         if text == "kvm" or (text == "tcg" and 0 <= age < RETRY_SECONDS):
             return text == "kvm"
     return None

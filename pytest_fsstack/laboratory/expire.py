@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import owners
 from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.units import show
 
 _DAY = 86400.0
 #: Days after which a run, and an environment that no run has used since, are removed.
@@ -40,4 +41,4 @@ def _old(parent: HeldDirectory, prefix: str, days: float) -> Iterator[str]:
 
 if __name__ == "__main__":
     for line in expire(Path(sys.argv[1])):
-        print(line, file=sys.stderr)
+        show(line, error=True)

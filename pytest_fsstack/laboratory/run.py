@@ -25,7 +25,7 @@ from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, NoAnswerError, SlurmError
 from pytest_fsstack.machine import owners, reading
 from pytest_fsstack.machine.directories import HeldDirectory, scratch
-from pytest_fsstack.units import reason_of
+from pytest_fsstack.units import reason_of, show
 from pytest_fsstack.version import __version__
 
 #: The directory of the scripts that run on hosts.
@@ -114,7 +114,7 @@ def _planned_hosts(settings: Settings) -> list[Host]:
 class Run:
     """A run in its directory."""
 
-    def __init__(self, directory: Path, state: State, notify: Notify = print) -> None:
+    def __init__(self, directory: Path, state: State, notify: Notify = show) -> None:
         self.directory, self.state, self._notify = directory, state, notify
         #: Since when Slurm has not answered for a host.
         self._silent_since: dict[str, float] = {}
@@ -406,7 +406,7 @@ class Run:
         ended = f"exit code {code}" if code is not None else f"killed ({task.state.lower().replace('_', ' ')})"
         if not output.exists() and (errors := self.results_of(host, task).with_suffix(".errors")).exists():
             ended, output = "not begun", errors
-        lines = output.read_text(errors="replace").splitlines() if output.exists() else []
+        lines = reading.read_text(output, reading.RESULTS, errors="replace").splitlines() if output.exists() else []
         last = next((line.strip("= ") for line in reversed(lines) if line.strip("= ")), "it has written nothing")
         return f"{ended}: {last}"
 
@@ -447,7 +447,10 @@ def _collect_wheels(python: Python, root: Path, target: Path) -> str:
     if python.wheels:
         target.mkdir()
         for wheel in (root / python.wheels).glob("*.whl"):
-            shutil.copy2(wheel, target)
+            try:
+                (target / wheel.name).write_bytes(reading.read_bytes(wheel, reading.RESULTS))
+            except OSError as error:
+                raise RunError(f"cannot copy {wheel}: {error.strerror}") from None
     else:
         _make_wheels(python.requirements or [f"pytest-fsstack=={__version__}"], root, target)
     wheels = sorted(target.glob("*.whl"))
@@ -455,7 +458,7 @@ def _collect_wheels(python: Python, root: Path, target: Path) -> str:
         raise RunError(f"no wheels in {python.wheels}")
     digest = hashlib.sha256()
     for wheel in wheels:
-        digest.update(wheel.name.encode() + hashlib.sha256(wheel.read_bytes()).digest())
+        digest.update(wheel.name.encode() + hashlib.sha256(reading.read_bytes(wheel, reading.RESULTS)).digest())
     return digest.hexdigest()[:16]
 
 

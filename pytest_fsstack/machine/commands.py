@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.libc import failure, libc
-from pytest_fsstack.units import counted, reason_of
+from pytest_fsstack.units import counted, reason_of, visible
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PF_EXITING = 0x4
@@ -54,7 +54,7 @@ class CommandError(Exception):
     def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str, how: str = "") -> None:
         self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr.strip()
         self.how = how or f"exit code {returncode}"
-        text = f": {_shortened(self.stderr)}" if self.stderr else ""
+        text = f": {visible(_shortened(self.stderr))}" if self.stderr else ""
         super().__init__(f"`{shlex.join(self.argv)}` failed ({self.how}){text}")
 
 

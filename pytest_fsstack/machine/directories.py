@@ -98,11 +98,20 @@ class HeldDirectory:
     def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file in this directory. Raises OSError if it is a link or another kind of file."""
         # Without O_NONBLOCK, opening a pipe would wait for its other end.
-        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=self._descriptor)
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(name, flags, mode, dir_fd=self._descriptor)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise self._irregular(name) from None
+            raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, f"{self.path / name} is not a regular file")
+            raise self._irregular(name)
         return descriptor
+
+    def _irregular(self, name: str) -> OSError:
+        return OSError(errno.EINVAL, f"{self.path / name} is not a regular file")
 
     def new_file(self, prefix: str = ".fsstack-") -> tuple[int, str]:
         """Create an empty private file. Return its descriptor and name."""

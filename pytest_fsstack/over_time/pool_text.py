@@ -9,8 +9,8 @@ import msgspec
 
 from pytest_fsstack.over_time.pool import HostFigure, OverheadInterval, Pool, Pooled
 from pytest_fsstack.report import markdown, terminal
-from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
-from pytest_fsstack.units import OverheadUnit, first_names
+from pytest_fsstack.report.model import SIGNS, Cell, Grid
+from pytest_fsstack.units import OverheadUnit, first_names, visible
 
 #: The p value of Cochran's Q below which a report says that hosts differ. All series share it.
 HETEROGENEITY_LEVEL = 0.01

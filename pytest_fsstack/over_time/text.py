@@ -10,9 +10,9 @@ from pytest_fsstack.judging.results import EMULATED, Results
 from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
 from pytest_fsstack.report.answer import emulation
-from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
+from pytest_fsstack.report.model import SIGNS, Cell, Grid
 from pytest_fsstack.report.terminal import tabulated
-from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, visible
 
 CORRELATED = (
     "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "

@@ -21,6 +21,7 @@ import sh
 from pytest_fsstack import options
 from pytest_fsstack.machine import blockdev, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need
+from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
     from pytest_fsstack.kernels.controller import Plan
@@ -112,7 +113,7 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
                 "--fsstack-doctor=install: no stacks are selected; name tests or --fsstack-stacks, or write install-all"
             )
         if os.geteuid() != 0:
-            print("installing needs root: run pytest with sudo")
+            show("installing needs root: run pytest with sudo")
             return 1
         _install(packages)
         packages = _packages(listed, elsewhere=elsewhere)
@@ -120,12 +121,12 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
     guests = [_ask(config, plan, kernel) for kernel in plan.kernels if kernel.in_vm] if plan else []
     _show(listed, [local, *guests])
     if packages:
-        print(f"\nto install what packages can give: {needs.install_command(packages)}")
+        show(f"\nto install what packages can give: {needs.install_command(packages)}")
     # The kernel of this machine counts if it is one of those that were given.
     columns = [*([local] if plan is None or len(guests) < len(plan.kernels) else []), *guests]
     if not selected:
         scenarios = ", ".join(options.SCENARIOS)
-        print(
+        show(
             f"\nno stacks are selected; name tests, --fsstack-stacks, or a scenario by --fsstack-scenario: {scenarios}"
         )
         return int(any(column.problem for column in columns))
@@ -151,7 +152,7 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
     directory = Path.cwd()
     if reason := vm.why_no_guest(directory):
         return unknown(reason)
-    print(f"asking a guest of {kernel.name} ...", flush=True)
+    show(f"asking a guest of {kernel.name} ...")
     machine = vm.Machine(kernel, directory, plan.memory, plan.cpus, vm.accelerate(plan.accelerator, kernel))
     arguments = [str(word) for word in config.invocation_params.args]
     try:
@@ -222,10 +223,10 @@ def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
         rows.append([part.kind, part.name, *(column.cell(part) for column in columns), *(reasons or [("", "")])[0]])
         rows += [["", "", *("" for _ in columns), *reason] for reason in reasons[1:]]
     titles = ["", "name", *(column.title for column in columns), "missing", "how to get it"]
-    print(tabulate(rows, titles, disable_numparse=True), flush=True)
+    show(tabulate(rows, titles, disable_numparse=True))
     for column in columns:
         if column.problem:
-            print(f"\ncould not check {column.title}: {column.problem}", flush=True)
+            show(f"\ncould not check {column.title}: {column.problem}")
 
 
 def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[MissingRequirement, str]]:
@@ -259,7 +260,7 @@ def _install(packages: Sequence[str]) -> None:
         if not _run([*install, *packages]) and len(packages) > 1:
             for package in packages:
                 _run([*install, package])
-    print(flush=True)
+    show("")
 
 
 #: Debian's package of PostgreSQL reads this directory before it creates a database cluster.
@@ -283,15 +284,15 @@ def _without_cluster() -> Iterator[None]:
 
 
 def _run(command: Sequence[str]) -> bool:
-    print(f"\n$ {shlex.join(command)}", flush=True)
+    show(f"\n$ {shlex.join(command)}")
     try:
         # In the foreground, so that its output appears as it comes.
         sh.Command(command[0])(*command[1:], _fg=True, _env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     except sh.CommandNotFound:
-        print(f"{command[0]}: not found")
+        show(f"{command[0]}: not found")
         return False
     except sh.ErrorReturnCode as error:
-        print(f"it failed with exit code {error.exit_code}")
+        show(f"it failed with exit code {error.exit_code}")
         return False
     return True
 
@@ -343,10 +344,10 @@ def _conclude(selected: Sequence[Part], columns: Sequence[Column]) -> int:
     what = f"the selected stacks ({', '.join(part.name for part in selected if part.kind == 'stack')})"
     where = "" if all(column.here for column in columns) else f" on {', '.join(column.kernel for column in columns)}"
     if not lacking and not any(column.problem for column in columns):
-        print(f"\nall requirements of {what} are met{where}")
+        show(f"\nall requirements of {what} are met{where}")
         return 0
     if lacking:
-        print(f"\nnot all requirements of {what} are met{where}:")
+        show(f"\nnot all requirements of {what} are met{where}:")
         for name, reasons in lacking:
-            print(f"  {name}: {'; '.join(reasons)}")
+            show(f"  {name}: {'; '.join(reasons)}")
     return 1

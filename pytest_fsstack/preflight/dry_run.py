@@ -21,7 +21,7 @@ from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.session.duration import seconds_of_run
 from pytest_fsstack.stack.model import Device
-from pytest_fsstack.units import counted, first_names, format_size
+from pytest_fsstack.units import counted, first_names, format_size, show
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -37,7 +37,7 @@ class DryRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         for line in described(self._config, self._session, session.items, self._earlier):
-            print(line)
+            show(line)
         return True
 
 

@@ -9,8 +9,7 @@ from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import terminal
 from pytest_fsstack.report.answer import main_metric, problems, worst_first
-from pytest_fsstack.report.model import visible
-from pytest_fsstack.units import format_quantity
+from pytest_fsstack.units import format_quantity, visible
 
 
 def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
 from pytest_fsstack.report.answer import emulation
-from pytest_fsstack.report.model import is_expected, visible
+from pytest_fsstack.report.model import is_expected
 from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
-from pytest_fsstack.units import OverheadUnit, format_quantity
+from pytest_fsstack.units import OverheadUnit, format_quantity, visible
 
 #: Results of LAVA and KTAP, by verdict and by outcome of a test.
 _RESULTS = {"pass": "pass", "fail": "fail", "inconclusive": "unknown", None: "pass"}

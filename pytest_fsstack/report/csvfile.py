@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import Grid, View, one_line
+from pytest_fsstack.report.model import Grid, View
+from pytest_fsstack.units import one_line
 
 #: Characters that begin a formula in a spreadsheet, and their full-width forms.
 _FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -10,8 +10,7 @@ from math import ceil, copysign, floor, isfinite, log, log10
 from typing import NamedTuple
 
 from pytest_fsstack.records.sample import saturated
-from pytest_fsstack.report.model import visible
-from pytest_fsstack.units import shortened
+from pytest_fsstack.units import shortened, visible
 
 #: Colours of stacks that the colour-blind can distinguish (Okabe & Ito, then Tol): on white, and on dark gray.
 LIGHT = (

@@ -13,8 +13,8 @@ from pytest_fsstack.judging.results import ChainResults, Judgement, Results
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference, visible
-from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size, visible
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
 _ROOM = 1 << 19

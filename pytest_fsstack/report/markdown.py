@@ -7,7 +7,8 @@ import re
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, one_line, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.units import one_line, visible
 
 
 def report(results: Results) -> str:

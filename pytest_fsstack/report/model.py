@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -285,20 +284,6 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
         return {}
     ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
     return {"overhead": estimate.overhead, **ends}
-
-
-#: Control characters except tabs and newlines, and characters that change the direction of text.
-_INVISIBLE = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
-
-
-def visible(text: str) -> str:
-    """Escape control characters in a text as Python does, so that no terminal or browser obeys them."""
-    return re.sub(f"[{_INVISIBLE}]", lambda match: repr(match[0])[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    """Escape control characters and newlines as Python does."""
-    return visible(text).replace("\n", "\\n")
 
 
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:

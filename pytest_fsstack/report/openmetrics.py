@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.series import Series, series
+from pytest_fsstack.units import visible
 
 #: Suffixes of names of metrics, by unit.
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}

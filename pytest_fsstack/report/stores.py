@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report.csvfile import text_of
-from pytest_fsstack.report.model import one_line
 from pytest_fsstack.report.series import Series, series
+from pytest_fsstack.units import one_line
 
 #: The maximum length of the name of a measure in Bencher.
 _LONGEST_MEASURE = 64

@@ -12,8 +12,8 @@ from pytest_fsstack.judging.repetition import describe as describe_repetition
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
-from pytest_fsstack.units import NO_INTERVAL
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.units import NO_INTERVAL, visible
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
 _RESET = "\x1b[0m"

@@ -12,7 +12,7 @@ from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options.built_in import brought_layers
 from pytest_fsstack.stack import tuning
-from pytest_fsstack.units import reason_of
+from pytest_fsstack.units import reason_of, show
 
 if TYPE_CHECKING:
     import pytest
@@ -49,7 +49,7 @@ def cleanup(config: pytest.Config) -> int:
     names = [name.removeprefix("dir:") for name in options.value(config, "device") if name.startswith("dir:")]
     stale = [line for name in names for line in directories.remove_stale(Path(name), asked=True)]
     for line in [*report.undone, *report.left, *stale] or ["nothing was left behind"]:
-        print(line)
+        show(line)
     return 0
 
 

@@ -24,6 +24,7 @@ from pytest_fsstack.rounds.marks import Mistakes
 from pytest_fsstack.session import interruption, selecting
 from pytest_fsstack.session.building import Builder, fail
 from pytest_fsstack.session.parameters import Parameters
+from pytest_fsstack.units import visible
 
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
@@ -401,7 +402,7 @@ class Session:
         reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"fsstack: {text}", red=red)
+            reporter.write_line(visible(f"fsstack: {text}"), red=red)
             # The next line may come much later, and a reader of a pipe waits for this one.
             reporter.flush()
 
@@ -413,7 +414,7 @@ class Session:
             # Otherwise the line would be captured as output of the test.
             with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
                 reporter.ensure_newline()
-                reporter.write_line(f"fsstack: {line}")
+                reporter.write_line(visible(f"fsstack: {line}"))
                 reporter.flush()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pytest_fsstack.data import corpus
 from pytest_fsstack.data.archive import compressor
 from pytest_fsstack.machine import commands, directories, needs, resident
+from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Tool
 from pytest_fsstack.workloads.base import workload
 
@@ -47,9 +48,9 @@ class PyPI:
         hand.
         """
         cache = self.path().parent
+        HeldDirectory.made(cache).__exit__()
         if self.path().is_file() and _sha256(self.path()) == self.sha256:
             return None
-        cache.mkdir(parents=True, exist_ok=True)
         with directories.scratch(cache) as directory:
             reason = self._download(directory)
         what = f"needs the source of {self.project} from PyPI ({reason})"

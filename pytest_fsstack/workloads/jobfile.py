@@ -94,17 +94,31 @@ def _settings(text: str, environment: Mapping[str, str], refuse: Callable[[int, 
     for number, line in enumerate(text.split("\n"), 1):
         if "\0" in line or len(os.fsencode(line)) > _LONGEST:
             refuse(number, 1, f"a line with a zero byte, or of more than {_LONGEST} bytes")
-        start = len(line) - len(line.lstrip())
-        content = re.split("[;#]", line, maxsplit=1)[0].strip()
+        start = len(line) - len(line.lstrip(_BLANKS))
+        content = re.split("[;#]", line, maxsplit=1)[0].strip(_BLANKS)
+        # A comment may be part of the name, which also names the job's file.
+        text = line.strip(_BLANKS) if content.startswith("[") else _expanded(content, environment)
+        if unclear := next(filter(_is_unclear, text), ""):
+            refuse(number, start + 1, f"the character {unclear!r}, which may or may not be a blank for fio")
         if content.startswith("["):
-            # A comment may be part of the name, which also names the job's file.
-            yield _Setting("", line.strip()[1:].removesuffix("]"), number, start + 2)
+            yield _Setting("", text[1:].removesuffix("]"), number, start + 2)
         elif content.startswith("include"):
             yield _Setting("include", "", number, start + 1)
         elif content:
-            key, _, value = _expanded(content, environment).partition("=")
+            key, _, value = text.partition("=")
             column = start + content.find("=") + 2 if "=" in content else start + 1
-            yield _Setting(key.strip(), value.strip(), number, column)
+            yield _Setting(key.strip(_BLANKS), value.strip(_BLANKS), number, column)
+
+
+#: What isspace(3) takes for a blank in each locale. Python knows more.
+_BLANKS = " \t\v\f\r\n"
+
+
+def _is_unclear(character: str) -> bool:
+    """Whether a character is a control character, or a blank in some locales. A name could end before it, or after."""
+    undecoded = "\udc80" <= character <= "\udcff"
+    byte = chr(ord(character) - 0xDC00) if undecoded else character
+    return not byte.isprintable() and byte not in _BLANKS
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:

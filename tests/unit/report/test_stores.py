@@ -19,8 +19,8 @@ from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
-from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.series import series
+from pytest_fsstack.units import visible
 
 TEST = "tests/test_mail.py::TestMail"
 NAME = f"{TEST}::deliver::luks+ext4::seconds"
