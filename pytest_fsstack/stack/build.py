@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -16,7 +15,7 @@ from typing import Any
 
 from pytest_fsstack.machine import commands, processes, signals
 from pytest_fsstack.machine.descriptors import opened
-from pytest_fsstack.machine.directories import HeldDirectory, temporary
+from pytest_fsstack.machine.directories import HeldDirectory, safe_place, temporary
 from pytest_fsstack.machine.mounts import DISCONNECTED
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
@@ -93,8 +92,8 @@ class Built:
         self._context.notify(line)
 
     def scratch(self) -> AbstractContextManager[Path]:
-        """Create a directory outside of the stack for a block. It is removed even if the session is killed."""
-        return temporary(Path(tempfile.gettempdir()), self._context.journal)
+        """Create a directory outside of the stack for a block. After a kill, ``--fsstack-cleanup`` removes it."""
+        return temporary(safe_place(), self._context.journal)
 
     @property
     def spec(self) -> str:

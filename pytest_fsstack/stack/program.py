@@ -48,14 +48,13 @@ class ToolLayer(Layer):
         return self._program(self.binary, self.tool) if self.binary else self.tool
 
     def beside(self, tool: Tool) -> Tool:
-        """Return another tool of the same package: from the directory of `binary`, or the machine's own."""
+        """Return another tool of the same package: from the directory of `binary`, or the machine's own.
+
+        One that another user may change is not used.
+        """
         executable = commands.which(self.binary) if self.binary else None
         path = os.path.join(os.path.dirname(executable), tool.command) if executable else ""
-        if not (path and commands.which(path)):
-            return tool
-        if problem := _why_not_run(path):
-            raise OptionError("binary", f"{problem} (beside {self.binary!r})")
-        return self._program(path, tool)
+        return self._program(path, tool) if path and commands.which(path) and not _why_not_run(path) else tool
 
     @staticmethod
     def _program(path: str, tool: Tool) -> Program:

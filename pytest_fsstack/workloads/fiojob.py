@@ -134,25 +134,30 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
-    place, env = fsstack.path, _environment(job, fsstack.path, sections)
+    place, (env, content) = fsstack.path, _checked(job, fsstack.path, sections)
     # Other files that fio writes, such as the state of a verification, are not needed.
-    with fsstack.scratch() as scratch, timed(cold=cold):
-        if fsstack.path != place:
-            # The cold start has changed the device's name, and the file may contain the old one.
-            env = _environment(job, fsstack.path, sections)
-        directory = scratch if device else fsstack.path
-        result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
+    with fsstack.scratch() as scratch:
+        # A copy, because another user may change the file after the check.
+        copy = scratch / job.name
+        copy.write_bytes(content)
+        with timed(cold=cold):
+            if fsstack.path != place:
+                # The cold start has changed the device's name, and the file may contain the old one.
+                env, now = _checked(job, fsstack.path, sections)
+                if now != content:
+                    raise jobfile.JobFileError(f"{job}: it was changed since it was checked")
+            directory = scratch if device else fsstack.path
+            result = timed.run("fio", "--output-format=json", copy, cwd=directory, env=env)
     document = _report(timed, result.stdout, None)
     if sections:
         _report_sections(timed, document)
     fsstack.remount()
 
 
-def _environment(job: Path, path: Path, sections: bool) -> dict[str, str]:
-    """Check a job file for a stack with this path, and return its variables."""
+def _checked(job: Path, path: Path, sections: bool) -> tuple[dict[str, str], bytes]:
+    """Check a job file for a stack with this path. Return its variables and its content."""
     env = {**commands.ENGLISH, "FSSTACK": _escaped(path)}
-    jobfile.check(job, path, {**os.environ, **env}, sections=sections)
-    return env
+    return env, jobfile.check(job, path, {**os.environ, **env}, sections=sections)
 
 
 class FioError(AssertionError):

@@ -50,18 +50,19 @@ class _Setting:
     column: int
 
 
-def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: bool = False) -> None:
-    """Raise `JobFileError` if the job file refers to anything outside of the stack, or cannot be measured there.
+def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: bool = False) -> bytes:
+    """Return the content of a job file. Raise `JobFileError` if it refers to anything outside of the stack, or cannot
+    be measured there.
 
     With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in
     ``${FSSTACK}``. `environment` is fio's. Raises OSError if the file cannot be read.
     """
-    text = os.fsdecode(reading.read_bytes(job))
+    content = reading.read_bytes(job)
 
     def refuse(line: int, column: int, message: str) -> None:
         raise JobFileError(f"{job}:{line}:{column}: {message}")
 
-    settings = list(_settings(text, environment, refuse))
+    settings = list(_settings(os.fsdecode(content), environment, refuse))
     is_device = place.is_block_device()
     for setting in settings:
         problem = _problem(setting, place, is_device)
@@ -76,6 +77,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
         if sections and previous and _is_on(options, "group_reporting") and not _begins_group(options):
             text = "group_reporting adds its figures to those of the section above: leave it out, or add new_group"
             refuse(section.line, section.column, text)
+    return content
 
 
 def directions(job: Path) -> set[str]:

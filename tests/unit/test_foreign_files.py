@@ -17,8 +17,8 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack.command import main
 from pytest_fsstack.kernels import images
-from pytest_fsstack.laboratory import settings
-from pytest_fsstack.machine import reading
+from pytest_fsstack.laboratory import run, settings, slurm
+from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.over_time import history, hosts
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.workloads import jobfile
@@ -211,3 +211,48 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_limit(tmp_path: Path)
     with pytest.raises(OSError, match=r"larger than 1 B"):
         reading.read_bytes(Path("/proc/self/status"), 1)
     assert reading.read_bytes(Path("/proc/self/status"))
+
+
+# -- text of others on the terminal ------------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;title\x07\x1b[2Jred\x9b31m\u202e"
+
+
+def printing(source: str) -> list[str]:
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [text for call in calls if ast.unparse(call.func) == "print" and (text := ast.unparse(call))]
+
+
+def test_commands_show_text_of_others_by_one_function() -> None:
+    found = {
+        str(path.relative_to(PACKAGE)): printing(path.read_text())
+        for room in ("command", "laboratory", "over_time", "preflight", "session")
+        for path in (PACKAGE / room).glob("*.py")
+    }
+    assert "command/laboratory.py" in found
+    # A report escapes its text itself, and the answer of a guest is for another process.
+    assert {name: len(calls) for name, calls in found.items() if calls} == {
+        "command/reports.py": 1,
+        "preflight/doctor.py": 1,
+    }
+
+
+def test_the_output_of_a_host_reaches_no_terminal_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host = run.Host("node1", "loop", "/", {}, [run.Task(state="COMPLETED")], job="1", fetched=True, problem=HOSTILE)
+    run.Run(tmp_path, run.State("r", settings.Settings([]), [], [host])).save()
+    results = tmp_path / "results/node1/0"
+    results.mkdir(parents=True)
+    (results / "output").write_text(f"first\n{HOSTILE}\n")
+    monkeypatch.setattr(slurm, "jobs", lambda name: {})
+    monkeypatch.setattr(slurm, "unavailable", lambda hosts: {})
+    assert main(["lab", "status", str(tmp_path)]) == 0
+    assert main(["lab", "fetch", str(tmp_path)]) != 0
+    shown = "".join(capfd.readouterr())
+    assert shown.count("title") >= 2
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
+
+
+def test_the_errors_of_a_command_reach_no_terminal_as_they_are() -> None:
+    assert "\x1b" not in str(commands.CommandError(["tool"], 1, HOSTILE))

@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.data import corpus
+from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.units import parse_size
 
 KILLED = """
 import os, sys
 from pathlib import Path
 from pytest_fsstack.data import corpus
+from pytest_fsstack.data.archive import CorpusError
 with corpus._replacing(Path(sys.argv[1]) / "big") as out:
     out.write(bytes(1 << 20))
     out.flush()
@@ -110,3 +112,81 @@ def test_a_size_of_hundreds_of_digits_is_refused_in_a_line(text: str) -> None:
     with pytest.raises(ValueError, match=rf"'{text[:20]}'.* {len(text)}\b") as caught:
         parse_size(text)
     assert len(str(caught.value)) < 100
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("kind", ["link", "parent", "directory", "file"])
+def test_a_cache_that_another_user_makes_after_it_was_chosen_is_not_used(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    cache, victim = tmp_path / "shared/cache/pytest-fsstack", tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("precious")
+    if kind == "link":
+        cache.parent.symlink_to(victim)
+    else:
+        cache.mkdir(parents=True)
+    path = cache / "payload"
+    if kind == "file":
+        path.write_text("of another user")
+        os.chown(path, 65534, 65534)
+        cache.chmod(0o777)
+    else:
+        os.chown({"link": cache.parent, "parent": cache.parent, "directory": cache}[kind], 65534, 65534, **_ITSELF)
+    for use in (
+        lambda: corpus.payload(cache, 1 << 20, 1),
+        lambda: corpus.generated(cache, files=3, size=100),
+        lambda: corpus.users_corpus(archive(tmp_path), cache),
+    ):
+        with pytest.raises(CorpusError, match=r"user 65534|every user"):
+            use()
+    assert os.listdir(victim) == ["file"]
+
+
+_ITSELF = {"follow_symlinks": False}
+
+
+def archive(directory: Path) -> Path:
+    with tarfile.open(directory / "mine.tar", "w") as tar:
+        tar.add(__file__, "file")
+    return directory / "mine.tar"
+
+
+#: Puts a link of nobody in the place of a directory, and back, as fast as it can.
+SWAPPING = """
+import os, sys
+place, own, link = sys.argv[1:]
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+print("ready", flush=True)
+while True:
+    for new in own, link:
+        try:
+            os.rename(place, place + ".old")
+            os.rename(new, place)
+            os.rename(place + ".old", new)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_a_cache_reached_through_a_link_that_changes_all_the_time_is_not_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    foreign, safe, victim = tmp_path / "foreign", tmp_path / "safe", tmp_path / "victim"
+    for path in foreign, safe, victim:
+        path.mkdir()
+        path.chmod(0o755)
+    for name, target in ("place", safe), ("one", safe), ("two", victim):
+        (foreign / name).symlink_to(target)
+        os.chown(foreign / name, 65534, 65534, follow_symlinks=False)
+    os.chown(foreign, 65534, 65534)
+    words = [sys.executable, "-c", SWAPPING, *(str(foreign / name) for name in ("place", "one", "two"))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as attacker:
+        assert attacker.stdout is not None
+        attacker.stdout.readline()
+        for _ in range(300):
+            with pytest.raises(CorpusError):
+                corpus.payload(foreign / "place/cache", 4096, 1)
+        attacker.kill()
+    assert not list(safe.iterdir())
+    assert not list(victim.iterdir())

@@ -45,6 +45,38 @@ def test_only_the_executable_differs(name: str) -> None:
     assert any(kind in line for line in said)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("whose", ["file", "directory", "above", "link", "mode", "mode of the directory"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_another_user_may_change_is_not_run(
+    tmp_path: Path, whose: str, by_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = executable(tmp_path / "above" / "gocryptfs-2")
+    file = Path(binary)
+    if whose == "link":
+        file = file.rename(tmp_path / "gocryptfs-3")
+        Path(binary).symlink_to(file)
+    if whose.startswith("mode"):
+        (file if whose == "mode" else file.parent).chmod(0o777)
+    else:
+        changed = {"file": file, "directory": file.parent, "above": tmp_path, "link": Path(binary)}[whose]
+        os.chown(changed, 65534, 65534, follow_symlinks=False)
+    monkeypatch.setenv("PATH", str(Path(binary).parent))
+    text = f"ext4 | gocryptfs(binary='{'gocryptfs-2' if by_name else binary}')"
+    with pytest.raises(spec.SpecError, match=r"gocryptfs: binary: .*(user 65534|every user).*copy it"):
+        Stack.parse(text, BUILT_IN)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_a_tool_beside_it_that_another_user_may_change_is_not_run(
+    tmp_path: Path, machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    mkfs, checker = (executable(tmp_path / "both" / name) for name in ("mkfs.ext4", "e2fsck"))
+    os.chown(checker, 65534, 65534)
+    only(f"ext4(binary='{mkfs}')").fsck(device, context)
+    assert machine.commands[-1] == "e2fsck -f -n /dev/fake"
+
+
 def executable(path: Path) -> str:
     path.parent.mkdir(exist_ok=True)
     path.write_text("#!/bin/sh\n")

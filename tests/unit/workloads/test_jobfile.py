@@ -83,11 +83,25 @@ def check(text: str, place: Path, **environment: str) -> None:
         ("name=../x", 6),
         ("description=" + "x" * 4000, 1),
         ("filename=a\0b", 1),
+        # These are blanks for Python, or for isspace(3) in some locales. As part of a name, they lead beside the stack.
+        ("directory=${FSSTACK}\x1f", 1),
+        ("directory=${FSSTACK}\x85", 1),
+        ("directory=${FSSTACK}\udc85", 1),
+        ("  filename=${FSSTACK}\u2003/x", 3),
+        ("\x1cdirectory=/etc", 1),
+        ("${UNCLEAR}=/etc", 1),
+        ("[a\x1f]", 1),
     ],
 )
 def test_what_leads_out_is_refused_with_line_and_column(line: str, column: int, place: Path) -> None:
     with pytest.raises(JobFileError, match=rf"job\.fio:4:{column}: "):
-        check(f"[global]\nsize=1M\n; a job\n{line}\n[job]\nrw=write\n", place, HOME="/root", KEY="exec_prerun")
+        check(
+            f"[global]\nsize=1M\n; a job\n{line}\n[job]\nrw=write\n",
+            place,
+            HOME="/root",
+            KEY="exec_prerun",
+            UNCLEAR="directory\x1f",
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,164 @@
+"""What is removed has a marker with its own name, device and inode; what may hold files of others waits for a user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import directories, journal, owners
+from pytest_fsstack.machine.owners import MARKER
+from pytest_fsstack.machine.real import RealMachine
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from pytest_fsstack.machine import directories
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
+place, book = Path(sys.argv[1]), Journal(Path(sys.argv[1]).parent / "journals", RealMachine())
+with getattr(directories, sys.argv[2])(place, book) as made:
+    os.kill(os.getpid(), 9)
+"""
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def left(place: Path) -> Path:
+    """A directory that a killed session left, and whose journal is gone, as after a reboot."""
+    left = left_behind(place, "lasting")
+    shutil.rmtree(place.parent / "journals")
+    return left
+
+
+def left_behind(place: Path, how: str) -> Path:
+    subprocess.run([sys.executable, "-c", KILLED, place, how], check=False)
+    (left,) = place.glob("fsstack-*")
+    return left
+
+
+def cleaned(place: Path, asked: bool) -> journal.CleanupReport:
+    kinds = {directories.DIRECTORY.name: directories.DIRECTORY}
+    return journal.cleanup(place.parent / "journals", RealMachine(), lambda: kinds, asked=asked)
+
+
+def test_an_empty_directory_of_a_killed_session_is_removed(place: Path, left: Path) -> None:
+    (line,) = directories.remove_stale(place)
+    assert line.startswith("removed")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", [".", "data", "data/deep/below"])
+def test_notes_in_it_are_removed_only_if_a_user_asks_for_that(place: Path, left: Path, where: str) -> None:
+    (left / where).mkdir(parents=True, exist_ok=True)
+    (left / where / "notes").write_text("mine")
+    (line,) = directories.remove_stale(place)
+    assert line.startswith(f"left alone: {left}")
+    assert f"--fsstack-cleanup --fsstack-device=dir:{place}" in line
+    assert (left / where / "notes").read_text() == "mine"
+    (line,) = directories.remove_stale(place, asked=True)
+    assert line.startswith("removed")
+
+
+def _renamed(left: Path) -> Path:
+    return left.rename(left.with_name("fsstack-kept"))
+
+
+def _copied(left: Path) -> Path:
+    return Path(shutil.copytree(left, left.with_name("fsstack-copy")))
+
+
+def _marked(left: Path) -> Path:
+    mine = left.with_name("fsstack-mine")
+    mine.mkdir()
+    shutil.copy(left / MARKER, mine)
+    return mine
+
+
+def _linked(left: Path) -> Path:
+    mine = left.with_name("fsstack-mine")
+    mine.mkdir()
+    os.link(left / MARKER, mine / MARKER)
+    return mine
+
+
+def _restored(left: Path) -> Path:
+    backup = Path(shutil.copytree(left, left.parent.parent / "backup"))
+    shutil.rmtree(left)
+    return Path(shutil.copytree(backup, left))
+
+
+def _exchanged(left: Path) -> Path:
+    moved = left.rename(left.with_name("moved"))
+    left.mkdir()
+    (moved / MARKER).rename(left / MARKER)
+    return left
+
+
+@pytest.mark.parametrize("change", [_renamed, _copied, _marked, _linked, _restored, _exchanged])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_marker_is_of_one_directory_only(
+    place: Path, left: Path, change: Callable[[Path], Path], asked: bool
+) -> None:
+    mine = change(left)
+    (mine / "notes").write_text("mine")
+    lines = directories.remove_stale(place, asked=asked)
+    assert (mine / "notes").read_text() == "mine"
+    assert [line for line in lines if line.startswith(f"left alone: {mine}: it")], lines
+
+
+@pytest.mark.parametrize("how", ["lasting", "temporary"])
+def test_a_directory_in_a_journal_keeps_notes_until_a_user_asks(place: Path, how: str) -> None:
+    left = left_behind(place, how)
+    (left / "notes").write_text("mine")
+    report = cleaned(place, asked=False)
+    assert report.undone == []
+    assert "--fsstack-cleanup" in report.left[0]
+    assert (left / "notes").read_text() == "mine"
+    renamed = left.rename(place / "fsstack-kept")
+    cleaned(place, asked=True)
+    assert (renamed / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("how", ["lasting", "temporary"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_a_journal_proves_is_removed(place: Path, how: str, asked: bool) -> None:
+    left = left_behind(place, how)
+    if asked:
+        (left / "file").touch()
+    assert len(cleaned(place, asked=asked).undone) == 1
+    assert list(place.iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize("part", ["directory", "marker"])
+def test_the_marker_of_another_user_proves_nothing(place: Path, left: Path, part: str) -> None:
+    os.chown(left if part == "directory" else left / MARKER, 65534, 65534)
+    directories.remove_stale(place, asked=True)
+    assert left.is_dir()
+
+
+def test_a_directory_of_this_program_is_made_once_and_known_again(place: Path) -> None:
+    parent = os.open(place, os.O_RDONLY)
+    try:
+        first, second = owners.own(parent, "own"), owners.own(parent, "own")
+        assert os.path.samestat(os.fstat(first), os.fstat(second))
+        (place / "own").rename(place / "moved")
+        with pytest.raises(owners.UntrustedError, match="moved"):
+            owners.own(parent, "moved")
+        (place / "own").mkdir()
+        with pytest.raises(owners.UntrustedError, match="no marker"):
+            owners.own(parent, "own")
+    finally:
+        os.close(parent)
