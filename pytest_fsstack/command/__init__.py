@@ -51,7 +51,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-        print(f"pytest-fsstack {version.full()}")
+        show(f"pytest-fsstack {version.full()}")
         parser.exit()
 
 

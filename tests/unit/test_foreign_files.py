@@ -45,6 +45,7 @@ _ALLOWED = {
     "measuring/settling.py": "/sys",
     "measuring/timed.py": "files that a test names, to be read into the cache",
     "session/environment.py": "/proc and /sys",
+    "version.py": "the metadata of this package",
     "stack/kmsg.py": "/dev/kmsg",
     "guard/holding.py": "the directory of locks is root's",
     "network/nfs.py": "a network namespace",
