@@ -234,4 +234,25 @@ def test_the_next_session_cleans_up_and_says_so(sessions: Sessions, tmp_path: Pa
     (line,) = [line for line in second.stdout.splitlines() if str(left) in line]
     assert line.startswith("fsstack: ")
     assert journal.start_time(int(child)) is None
+    # It has files, so only a clean-up that its user asks for removes it.
+    assert "--fsstack-cleanup" in line
+    assert list((tmp_path / "device").iterdir()) == [left]
+    third = sessions.run("--fsstack-cleanup")
+    assert f"removed {left}" in third.stdout
     assert list((tmp_path / "device").iterdir()) == []
+
+
+def test_a_directory_that_its_user_renamed_and_kept_is_left_alone(sessions: Sessions, tmp_path: Path) -> None:
+    sessions.write()
+    (tmp_path / "test_it.py").write_text(KILLED_IN_A_TEST)
+    (tmp_path / "device").mkdir()
+    device = f"--fsstack-device=dir:{tmp_path / 'device'}"
+    assert sessions.run(device).returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "device").iterdir()
+    kept = left.rename(left.with_name("fsstack-results"))
+    (kept / "data/notes").write_text("mine")
+    for words in ([device], ["--fsstack-cleanup"], ["--fsstack-cleanup", device]):
+        done = sessions.run(*words)
+        assert done.returncode == 0, done.stdout
+        assert (kept / "data/notes").read_text() == "mine"
+    assert f"left alone: {kept}" in done.stdout

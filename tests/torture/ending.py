@@ -125,4 +125,6 @@ def _next_session(place: Place, pid: int) -> Figures:
         found["unsaid"] += 1
     if len(told) > 1:
         found += place.wrong("wrong report", f"the session after one that was killed says more than a line: {told}")
-    return found + place.figures_of_what_is_left(pid, what="after the next session", allowed=("journals",))
+    # Directories with files are for the clean-up too.
+    allowed = "journals", "directories"
+    return found + place.figures_of_what_is_left(pid, what="after the next session", allowed=allowed)
