@@ -37,6 +37,7 @@ _ALLOWED = {
     "machine/owners.py": "it finds out who owns a file, and runs without this package",
     "machine/journal.py": "its directory belongs to this user, which it checks",
     "machine/identity.py": "/etc/machine-id is the machine's",
+    "machine/emulation.py": "/proc and /sys",
     "machine/needs.py": "/boot and /lib/modules are the machine's",
     "machine/blockdev.py": "attributes of devices in /sys",
     "machine/loops.py": "loop devices",
