@@ -371,10 +371,23 @@ OPTIONS = (
     ),
     Option(
         "strict",
-        "fail inconclusive tests instead of skipping them, and fail verdicts that the previous stack could change",
+        "fail inconclusive tests instead of skipping them, fail verdicts that the previous stack could change, and "
+        "fail the session if a budget of a selected test was not judged",
         flag=True,
-        doc="[statistics.md](statistics.md#carry-over) defines doubtful verdicts. With `--fsstack-compare`, a limit "
-        "that would leave most unchanged runs undecided is refused before the first round.",
+        doc="A budget is not judged if its test is skipped or an expected failure without a measurement, or if "
+        "`--fsstack-stacks` leaves it no stack. A deselected test (`-k`, `-m`, `--deselect`) is not selected, so its "
+        "budgets do not count. Nothing is judged, and nothing fails for it, with `--benchmark-disable` and "
+        "`--setup-only`. [statistics.md](statistics.md#carry-over) defines doubtful verdicts. With "
+        "`--fsstack-compare`, a limit that would leave most unchanged runs undecided is refused before the first "
+        "round.",
+    ),
+    Option(
+        "allow-unjudged",
+        "let a budget stay without a verdict under --fsstack-strict, if its test's id or the reason matches a pattern "
+        "such as '*needs kernel 6.5*'. Repeat it",
+        "PATTERN",
+        many=True,
+        doc="The reason is the one that pytest shows for the skipped test. At least one budget must still be judged.",
     ),
     Option(
         "judge-emulated",

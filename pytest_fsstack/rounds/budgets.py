@@ -26,6 +26,10 @@ class Budgets:
         self._doubted: set[str] = set()
         #: Budgets of selected tests that must be judged. `add` adds those of workers.
         self.count = 0
+        #: By the id of each selected test, its number of budgets.
+        self.promised: dict[str, int] = {}
+        #: By the id of a test, why a budget of its mark has no stack in this session.
+        self.without_stack: dict[str, str] = {}
         self._told: int | None = None
         self._overheads = 0
 
@@ -81,6 +85,8 @@ class Budgets:
                 budgets = self.of(item, parameter.id, parameter.id == chain.baseline)
                 overheads = sum(budget.overhead is not None for budget in budgets)
                 self.count += len(budgets)
+                if budgets:
+                    self.promised[item.nodeid] = len(budgets)
                 self._overheads += overheads
                 assert isinstance(item, pytest.Function)
                 if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
@@ -90,7 +96,7 @@ class Budgets:
         from pytest_fsstack.options.budgets import uncompared, unmatched
 
         marked, compared = [], dict[int, list[str]]()
-        for chain in () if self._settings.stacks_replace else chains:
+        for chain in chains:
             for item in chain.examples():
                 for mark in item.iter_markers("fsstack_budget"):
                     marked.append((mark, item, chain))
@@ -98,7 +104,11 @@ class Budgets:
                     compared.setdefault(id(mark), []).extend(_compared(chain))
         for mark, item, chain in marked:
             rules = _rules_of(mark)
-            if problem := unmatched(rules, _judged(chain)):
+            if self._settings.stacks_replace:
+                # The mark was written for other stacks.
+                if chain.timed and (problem := unmatched(rules, _judged(chain))):
+                    self.without_stack[item.nodeid.partition("[")[0]] = problem
+            elif problem := unmatched(rules, _judged(chain)):
                 mistakes.add(f"fsstack_budget: {problem}", item)
             elif (problem := uncompared(rules, compared[id(mark)])) and self._settings.baseline:
                 self._warn(problem, item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from pytest_fsstack import options
 from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.judging.results import Results, TestOutcome
     from pytest_fsstack.session.files import ReportFile
     from pytest_fsstack.session.state import Session
 
@@ -63,6 +64,30 @@ class Ending:
         """Count the budgets that were not judged."""
         return 0 if options.runs_once_by(self._config) else self._budgets.unjudged(self._results)
 
+    @property
+    def _broken_promises(self) -> dict[str, str]:
+        """Return the tests of a strict session whose budgets were not judged, with reasons that are not allowed."""
+        if not self._settings.strict or options.runs_once_by(self._config):
+            return {}
+        tests = [test for test in self._results.tests.values() if test.id in self._budgets.promised]
+        reasons = {test.id: test.text for test in tests if test.outcome in ("skipped", "xfailed")}
+        reasons = {test: reason for test, reason in reasons.items() if not self._was_judged(self._results.tests[test])}
+        patterns = options.value(self._config, "allow-unjudged")
+        return {
+            test: reason
+            for test, reason in {**reasons, **self._budgets.without_stack}.items()
+            if not any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in (test, reason))
+        }
+
+    def _was_judged(self, test: TestOutcome) -> bool:
+        judgements = [
+            judgement
+            for chain in self._results.chains
+            if chain.id == test.chain
+            for judgement in chain.judgements_of(test.step, test.stack)
+        ]
+        return any(judgement.verdict for judgement in judgements)
+
     def finish(self, session: pytest.Session) -> None:
         """Complete the results at the end of the session."""
         self._pytest = session
@@ -73,6 +98,9 @@ class Ending:
         self._results.failures = list(self._session.other_failures)
         if self._measured_nothing:
             self._results.failures.append(self._gate_without_verdict)
+            self._fail()
+        if promises := self._broken_promises:
+            self._results.failures += [_broken_promise(test, reason) for test, reason in promises.items()]
             self._fail()
         self._answer_in_junit()
 
@@ -134,6 +162,10 @@ class Ending:
             verb = "was" if self._unjudged == 1 else "were"
             all_budgets = f"the {counted(self._budgets.count, 'budget')} of this session"
             self._say(f"{self._unjudged} of {all_budgets} {verb} not judged{undecided}", red=True)
+        for test, reason in self._broken_promises.items():
+            self._say(_broken_promise(test, reason), red=True)
+        for test, reason in self._budgets.without_stack.items() if not self._settings.strict else ():
+            self._say(f"a budget of {test} is not judged: {reason}")
 
     def _show_timed_share(self) -> None:
         """Show with -v which share of the session measured."""
@@ -252,6 +284,10 @@ def _report_files(session: Session) -> list[ReportFile]:
     except ReportError as error:
         raise pytest.UsageError(f"{option}: {error}") from None
     return files
+
+
+def _broken_promise(test: str, reason: str) -> str:
+    return f"a budget of {test} was not judged: {reason} (--fsstack-strict; --fsstack-allow-unjudged allows a reason)"
 
 
 def _is_ours(plugin: object) -> bool:

@@ -120,9 +120,8 @@ SKIP = "if fsstack.stack.id == 'dear':\n            {}\n        with timed"
     [
         ("pytest.skip('no moon')", [], 0, "*dear*no moon*"),
         ("pytest.skip('no moon')", ["--fsstack-strict"], 1, "*dear*no moon (--fsstack-strict)*"),
-        ("require(Tool('lunar'))", ["--fsstack-strict"], 0, "*dear*lunar*"),
         ("require(Tool('lunar'))", ["--fsstack-if-unavailable=fail"], 1, "*lunar*(--fsstack-if-unavailable=fail)*"),
-        ("pytest.xfail('slow')", ["--fsstack-strict"], 0, "*dear*slow*"),
+        ("pytest.xfail('slow')", [], 0, "*dear*slow*"),
     ],
 )
 def test_a_test_that_skips_itself_leaves_no_gate_open(
@@ -296,3 +295,37 @@ def test_each_budget_has_its_own_error_rate_unless_the_gate_is_strict(project: P
     project.write(SUSPECT)
     project.run().assert_outcomes(failed=2, passed=2)
     project.run("--fsstack-strict").assert_outcomes(failed=1, passed=3)
+
+
+@pytest.mark.parametrize(
+    "mark", ["skip(reason='not today')", "skipif(True, reason='not today')", "xfail(run=False, reason='not today')"]
+)
+@pytest.mark.parametrize(
+    ("allowed", "status"), [("", 1), ("*another*", 1), ("*not today*", 0), ("*::test_other[[]*", 0)]
+)
+def test_a_strict_gate_needs_each_budget_judged_or_its_reason_allowed(
+    project: Project, mark: str, allowed: str, status: int
+) -> None:
+    other = """
+@pytest.mark.{mark}
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget("900%", metric="cost")
+def test_other(fsstack, timed):
+    pass
+"""
+    project.write(UNMARKED + other.format(mark=mark))
+    words = ["-k", "same or plain or other", "--fsstack-budget=* : cost 900%", "--fsstack-strict"]
+    result = project.run("--fsstack-rounds=8", *words, *([f"--fsstack-allow-unjudged={allowed}"] if allowed else []))
+    assert result.ret == status
+    assert any("--fsstack-strict" in line and "not today" in line for line in result.outlines) == bool(status)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_budget_of_a_mark_whose_stack_is_replaced_is_named_and_fails_a_strict_gate(
+    project: Project, strict: bool
+) -> None:
+    project.write(UNMARKED.replace("0.10", "{'dear': 0.1}"))
+    words = ["--fsstack-stacks=plain", "--fsstack-stacks=same = crypt", "--fsstack-budget=same: cost 900%"]
+    result = project.run("--fsstack-rounds=8", *words, *(["--fsstack-strict"] if strict else []))
+    assert result.ret == strict
+    result.stdout.fnmatch_lines(["fsstack: *test_step*'dear'*"])
