@@ -78,9 +78,12 @@ class LoopDevice(_SessionDevice):
     def room(self, directory: Path) -> int:
         return min(self.size, shutil.disk_usage(directory).free)
 
+    def sizes(self, count: int) -> tuple[int, ...]:
+        return (self.size,) * count
+
     def advice(self, space: int) -> str:
         if space > self.size:
-            return f"give --fsstack-size={_gigabytes(space)} or a disk as --fsstack-device"
+            return f"give --fsstack-size={_size_word(space)} or a disk as --fsstack-device"
         return "its file lies where too little is free; name another place with --fsstack-dir"
 
     def opened(self, context: BuildContext, count: int = 1) -> contextlib.AbstractContextManager[Block]:
@@ -105,9 +108,12 @@ class RamDevice(_SessionDevice):
         )
         return min(self.size, int(memory.split()[1]) * 1024)
 
+    def sizes(self, count: int) -> tuple[int, ...]:
+        return (self.size,) * count
+
     def advice(self, space: int) -> str:
         if space > self.size:
-            return f"give --fsstack-size={_gigabytes(space)}, if there is that much memory"
+            return f"give --fsstack-size={_size_word(space)}, if there is that much memory"
         return "this machine has no more memory available"
 
     @contextlib.contextmanager
@@ -166,6 +172,12 @@ class DiskDevice(_Single):
 
     def room(self, directory: Path) -> int:
         return self.disk().size
+
+    def sizes(self, count: int) -> tuple[int, ...]:
+        try:
+            return (self.disk().size,)[:count]
+        except guard.Refused:
+            return ()  # the session refuses it before it builds anything
 
     def advice(self, space: int) -> str:
         return "give a larger --fsstack-device"
@@ -254,6 +266,10 @@ class DeviceGroup:
     def room(self, directory: Path) -> int:
         return min(device.room(directory) for device in self.members)
 
+    def sizes(self, count: int) -> tuple[int, ...]:
+        sizes = tuple(size for device in self.members[:count] for size in device.sizes(1))
+        return sizes if len(sizes) == count else ()
+
     def advice(self, space: int) -> str:
         return "give larger devices"
 
@@ -318,6 +334,9 @@ class DirectoryDevice(_SessionDevice):
 
     def room(self, directory: Path) -> int:
         return shutil.disk_usage(self.path).free
+
+    def sizes(self, count: int) -> tuple[int, ...]:
+        return ()
 
     def advice(self, space: int) -> str:
         return "free some, or name a directory on a larger filesystem"
@@ -428,9 +447,10 @@ def _with_unique_ids(unique: list[Device]) -> list[Device]:
     return unique
 
 
-def _gigabytes(size: int) -> str:
-    """Format a size for --fsstack-size, rounded up."""
-    return f"{-(-size // 2**30)}G"
+def _size_word(size: int) -> str:
+    """Format a size for --fsstack-size, rounded up to whole MiB."""
+    mebibytes = -(-size // 2**20)
+    return f"{mebibytes}M" if mebibytes % 1024 else f"{mebibytes // 1024}G"
 
 
 def _discards(device: Path) -> bool:

@@ -102,6 +102,20 @@ class Luks(_Crypt):
     wipe: bool = option(True, "write the whole device once. Without it, only sectors that were written can be read")
     format: str = option("", "further options of `cryptsetup luksFormat`, verbatim")
 
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        return (self._header + (1 << 20),) * count
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        return tuple(size - self._header for size in below)
+
+    @property
+    def _header(self) -> int:
+        """Return the bytes of the header. 0 if an option may change them."""
+        changing = ("--align-payload", "--luks2", "--offset", "-o")
+        if any(word.startswith(changing) for word in shlex.split(self.format)):
+            return 0
+        return (16 if self.type == "luks2" else 2) << 20
+
     def needs(self) -> list[Need]:
         return [*super().needs(), *([DeviceMapper("integrity")] if self.integrity else [])]
 

@@ -52,6 +52,8 @@ from pytest_fsstack.stack.words import (
     Items,
 )
 
+_KIB, _MIB = 1 << 10, 1 << 20
+
 #: Frees preallocated blocks of closed files, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS in
 #: fs/xfs/libxfs/xfs_fs.h, with struct xfs_fs_eofblocks: version 1, no flags, all files).
 _XFS_IOC_FREE_EOFBLOCKS = 0x8080583A
@@ -66,6 +68,8 @@ class Filesystem(ToolLayer, BlockLayer):
     gives: ClassVar = Directory
     #: Always passed to mkfs: quiet, overwrite, no discard.
     always: ClassVar[tuple[str, ...]] = ()
+    #: Options of mkfs that change how small the device can be. With one of them, `smallest` does not apply.
+    sizing: ClassVar[tuple[str, ...]] = ()
     #: The kernel's name, if it differs from the layer's.
     driver: ClassVar[str] = ""
     #: Its history, if current kernels have dropped it.
@@ -85,6 +89,10 @@ class Filesystem(ToolLayer, BlockLayer):
     def needs(self) -> list[Need]:
         kernel = KernelFilesystem(self.driver or self.name, removal=self.removal)
         return [Root("mounting"), kernel, *super().needs()]
+
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        changed = any(word.startswith(self.sizing) for word in shlex.split(self.mkfs)) if self.sizing else False
+        return (0,) * count if changed else super().least_sizes(count)
 
     def mkfs_choices(self) -> list[str]:
         """Return the options for mkfs that the layer's other options stand for."""
@@ -130,11 +138,21 @@ class Filesystem(ToolLayer, BlockLayer):
 class _Logged(Filesystem):
     """A filesystem that can have its log on another device."""
 
+    #: The bytes of the smallest device for the log.
+    smallest_log: ClassVar[int] = 0
+
     external_log: bool = option(False, "put the log onto a second device of the session. It is the lowest layer then")
 
     @property
     def members(self) -> int:
         return 2 if self.external_log else 1
+
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        data = super().least_sizes(1)
+        return (*data, self.smallest_log) if self.external_log else data
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        return below[:1]
 
     def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
         """Format with these options of mkfs, and with the log on the second device."""
@@ -254,6 +272,9 @@ class Ext3(_Ext):
     """The ext3 filesystem: ext2 with a journal."""
 
     name: ClassVar = "ext3"
+    #: On a smaller one, mkfs leaves out the journal, and the kernel does not mount it as ext3.
+    smallest: ClassVar = 2 * _MIB
+    sizing: ClassVar = ("-b", "-J", "-O")
     limits: ClassVar = {Limit.ALLOCATION: "fs/ext4/extents.c of Linux, which serves it: for files with extents only"}
     tool: ClassVar = _e2fsprogs("mkfs.ext3")
 
@@ -263,6 +284,7 @@ class Ext4(_Logged, _Ext):
     """The ext4 filesystem. mkfs initialises it completely by default."""
 
     name: ClassVar = "ext4"
+    smallest_log: ClassVar = 4 * _MIB
     device_option: ClassVar = "journal_path"
     checked_device: ClassVar = "-j"
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
@@ -288,9 +310,11 @@ class Ext4(_Logged, _Ext):
 
 @dataclass(frozen=True)
 class Xfs(_Logged):
-    """The XFS filesystem. It needs a device of 300 MB."""
+    """The XFS filesystem. It needs a device of 300 MiB, with the mkfs of xfsprogs before 5.19 one of 16 MiB."""
 
     name: ClassVar = "xfs"
+    smallest: ClassVar = 300 * _MIB
+    smallest_log: ClassVar = 64 * _MIB
     device_option: ClassVar = "logdev"
     checked_device: ClassVar = "-l"
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
@@ -312,6 +336,10 @@ class Xfs(_Logged):
         ),
         "mount": MOUNT | {"logdev rtdev": OUTSIDE, "allocsize inode64 logbufs logbsize sunit swidth": SIZE},
     }
+
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        # Another mkfs may be that of xfsprogs before 5.19.
+        return (16 * _MIB,) * count if self.binary else super().least_sizes(count)
 
     def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
         data.overwrite(self.program.command, *words, "-l", f"logdev={log.path}", beside=[log])
@@ -349,6 +377,9 @@ class Btrfs(PoolLayer, Filesystem):
     """The Btrfs filesystem, on one device or on a pool of them."""
 
     name: ClassVar = "btrfs"
+    sizing: ClassVar = ("-d", "-m", "-M", "--data", "--metadata", "--mixed")
+    #: With single profiles. Others need more (`least_sizes`).
+    smallest: ClassVar = 45 * _MIB
     faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
     superblock: ClassVar = range(64 << 10, 68 << 10)
     example: ClassVar = "btrfs(compress='zstd:3')"
@@ -396,6 +427,12 @@ class Btrfs(PoolLayer, Filesystem):
         for name in "data", "metadata":
             if count < (fewest := _PROFILES.get(profile := getattr(self, name), 1)):
                 raise OptionError(name, f"{profile!r} needs {fewest} devices: put pool({fewest}) below it")
+
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        """Return the smallest sizes by profile, as mkfs.btrfs 6.2 checks them."""
+        metadata, data = self.metadata or ("dup" if count == 1 else "raid1"), self.data or "single"
+        further = {"single": 0, "dup": 64}.get(metadata, 24) + {"single": 0, "dup": 120}.get(data, 56)
+        return tuple(least + further * _MIB if least else 0 for least in super().least_sizes(count))
 
     def mkfs_choices(self) -> list[str]:
         return [f"--{name}={value}" for name in ("data", "metadata") if (value := getattr(self, name))]
@@ -464,6 +501,8 @@ class F2fs(Filesystem):
     """
 
     name: ClassVar = "f2fs"
+    smallest: ClassVar = 52 * _MIB
+    sizing: ClassVar = ("-o", "-R", "-s", "-z")
     faults: ClassVar = {"posix": "f2fs of Linux 6.12: two cases of link"}
     example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
@@ -514,6 +553,8 @@ class Nilfs2(Filesystem):
     """
 
     name: ClassVar = "nilfs2"
+    smallest: ClassVar = 128 * _MIB + 4 * _KIB
+    sizing: ClassVar = ("-b", "-B", "-m")
     limits: ClassVar = {
         **_no_fallocate("nilfs2"),
         Limit.ATTRIBUTES: "Documentation/filesystems/nilfs2.rst of Linux",
@@ -534,6 +575,7 @@ class Jfs(Filesystem):
     """IBM's journaled filesystem JFS."""
 
     name: ClassVar = "jfs"
+    smallest: ClassVar = 16 * _MIB
     faults: ClassVar = {"posix": "JFS of Linux 6.12: times after 2038"}
     limits: ClassVar = _no_fallocate("jfs")
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
@@ -550,6 +592,8 @@ class Reiserfs(Filesystem):
     """The filesystem ReiserFS, version 3.6. Linux 6.13 removed it."""
 
     name: ClassVar = "reiserfs"
+    smallest: ClassVar = 32 * _MIB + 128 * _KIB
+    sizing: ClassVar = ("-b", "--block-size", "-o", "--journal-offset", "-s", "--journal-size")
     limits: ClassVar = _no_fallocate("reiserfs")
     tool: ClassVar = Tool("mkfs.reiserfs", "reiserfsprogs", {"dnf": "reiserfs-utils", "zypper": "reiserfs"})
     always: ClassVar = ("-q", "-ff")
@@ -576,6 +620,8 @@ class Exfat(Filesystem):
     """Microsoft's exFAT, as on large memory cards. It has no owners, permissions or links."""
 
     name: ClassVar = "exfat"
+    smallest: ClassVar = 2 * _MIB + 64 * _KIB
+    sizing: ClassVar = ("-b", "--boundary-align", "-c", "--cluster-size")
     limits: ClassVar = {**_FAT_LIMITS, Limit.ALLOCATION: "fs/exfat of Linux: no fallocate"}
     tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
     checker: ClassVar = ("fsck.exfat", "-n")
@@ -629,6 +675,8 @@ class Ntfs(Filesystem):
     """Microsoft's NTFS by the kernel's own driver, ntfs3."""
 
     name: ClassVar = "ntfs"
+    smallest: ClassVar = _MIB + 64 * _KIB
+    sizing: ClassVar = ("-c", "--cluster-size", "-s", "--sector-size")
     example: ClassVar = "ntfs(mount='noatime')"
     driver: ClassVar = "ntfs3"
     tool: ClassVar = _MKNTFS
@@ -700,6 +748,9 @@ class Tmpfs(Layer):
     grammar: ClassVar = {"mount": MOUNT | {"huge mpol": KEYWORD}}
 
     mount: str = option("", "mount options, verbatim, such as size=2G")
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        return ()
 
     def opened(self, below: Place, context: BuildContext) -> AbstractContextManager[Directory]:
         return context.mounted(self.name, "tmpfs", "tmpfs", self.mount)

@@ -232,11 +232,18 @@ class Linear(TableLayer):
     offset: str = option("0", "its beginning, such as 1M. 512 misaligns the layers above with the device's blocks")
     size: str = option("", "its length, such as 4G. Default: the rest of the device")
 
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        return ((self.size_of("offset") or 0) + (self.size_of("size") or SECTOR),) * count
+
     def check_options(self) -> None:
         for name in "offset", "size":
             size = self.size_of(name)
             if size is not None and (size % SECTOR or (name == "size" and not size)):
                 raise OptionError(name, f"must be a multiple of 512 bytes (got {getattr(self, name)})")
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        start, size = self.size_of("offset") or 0, self.size_of("size")
+        return (size,) if size else tuple(there - start for there in below)
 
     def table(self, below: Block) -> str:
         start, there = (self.size_of("offset") or 0) // SECTOR, below.sectors

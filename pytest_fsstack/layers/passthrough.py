@@ -70,6 +70,9 @@ class PoolOfDevices(Raw):
     def label(self) -> str:
         return f"{self.name}-{self.devices}"
 
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        return below
+
     def __str__(self) -> str:
         return f"{self.name}({self.devices})"
 
@@ -170,6 +173,10 @@ class Loop(Layer):
     def check_options(self) -> None:
         if (size := self.size_of("size")) is not None and size < 4096:
             raise OptionError("size", f"must be at least 4096 bytes (got {self.size})")
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        size = self.size_of("size")
+        return (size,) if size else tuple(free * 9 // 10 for free in super().sizes_above(*below))
 
     def create(self, below: Directory, context: BuildContext) -> None:
         size = self.size_of("size") or context.machine.free(below.path) * 9 // 10

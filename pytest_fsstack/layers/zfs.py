@@ -90,6 +90,8 @@ class Zfs(PoolLayer):
         "power_cut": "zfs-fuse 0.7: a sync through another descriptor than that of the write writes nothing",
     }
     gives: ClassVar = Directory
+    #: SPA_MINDEVSIZE in include/sys/fs/zfs.h.
+    smallest: ClassVar = 64 << 20
     #: The kernel can drop neither the daemon's cache nor all of OpenZFS's.
     caches: ClassVar = True
     grammar: ClassVar = {

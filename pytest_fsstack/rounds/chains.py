@@ -13,6 +13,7 @@ from pytest_fsstack.rounds.protocol import Phase, Run, phases_of, raising_again
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.repetition import RepeatCount
+    from pytest_fsstack.machine.needs import Need
     from pytest_fsstack.records.sample import Metric
     from pytest_fsstack.stack.model import Device, Stack
 
@@ -30,6 +31,8 @@ class StackParameter:
     baseline: str
     #: The id in the names of tests: the stack's, and the device's if there are several devices.
     test_id: str
+    #: Whether the device can hold the stack.
+    fits: Need
     #: Whether this is the control: a second copy of the baseline, which must not differ from it.
     control: bool = False
 
@@ -40,6 +43,10 @@ class StackParameter:
     @cached_property
     def id(self) -> str:
         return self.stack.id
+
+    def needs(self) -> list[Need]:
+        """Return the requirements of the device, of the stack, and of the stack on this device."""
+        return [*self.device.needs(), self.fits, *self.stack.needs()]
 
     @cached_property
     def value(self) -> Any:

@@ -41,7 +41,7 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
 
 def _planned_stack(chain: Chain, stack: str, steps: list[str]) -> PlannedStack:
     parameter = chain.stacks[stack]
-    lacks = missing([*parameter.device.needs(), *parameter.stack.needs()])
+    lacks = missing(parameter.needs())
     settings = {setting.key: setting.value for setting in parameter.stack.settings}
     return PlannedStack(parameter.stack.spec, tuple(steps), tuple(lacks), parameter.stack.encrypts, settings)
 

@@ -97,9 +97,10 @@ class Builder:
         from pytest_fsstack.machine.needs import missing
         from pytest_fsstack.stack.tuning import Tuning
 
-        stacks = {(each.stack.settings, each.device): each.stack for each in parameters if each.stack.settings}
-        for (settings, device), stack in stacks.items():
-            if missing([*device.needs(), *stack.needs()]):
+        different = {(each.stack.settings, each.device): each for each in parameters if each.stack.settings}
+        for (settings, device), parameter in different.items():
+            stack = parameter.stack
+            if missing(parameter.needs()):
                 continue  # its tests are skipped with the reason
             self._clean_up()
             with signals.during(signals.State.BUILDING), ExitStack() as undo:
@@ -179,7 +180,7 @@ class Builder:
         from pytest_fsstack.machine.needs import load, missing
 
         governor = [self._settings.governor] if self._settings.governor else []
-        needs = [*parameter.device.needs(), *parameter.stack.needs(), *governor]
+        needs = [*parameter.needs(), *governor]
         if reasons := missing(needs):
             say = pytest.fail if self._settings.missing_fails else pytest.skip
             say(f"{parameter.id} on {parameter.device.spec}: {'; '.join(reasons)}")

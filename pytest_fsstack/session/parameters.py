@@ -68,6 +68,7 @@ class Parameters:
 
     def _read(self, mark: pytest.Mark | None) -> list[StackParameter]:
         from pytest_fsstack.rounds.chains import StackParameter
+        from pytest_fsstack.stack.model import Fits
 
         texts, baseline = self._stacks_of(mark)
         stacks = [stack for stack, _ in texts]
@@ -91,7 +92,8 @@ class Parameters:
             return ":".join([stack.id, *([device.id] if len(devices) > 1 else []), *([kernel] if kernel else [])])
 
         def parameter(stack: Stack, device: Device, control: bool = False) -> StackParameter:
-            return StackParameter(stack, device, baseline_id, test_id(stack, device), control)
+            fits = Fits(stack, device, self._settings.known)
+            return StackParameter(stack, device, baseline_id, test_id(stack, device), fits, control)
 
         parameters = [parameter(stack, device) for device in devices for stack in on[device]]
         if self._settings.control:
@@ -110,7 +112,10 @@ class Parameters:
         return devices
 
     def _fit_layers(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
-        """Apply the marker's `below` and `on` to a stack on a device. Its id stays."""
+        """Apply the marker's `below` and `on` to a stack on a device. Its id stays.
+
+        Raises `SpecError` if a stack of the command line does not fit the device. Tests of other stacks are skipped.
+        """
         from pytest_fsstack.stack.model import Stack
 
         words, layers = mark.kwargs if mark is not None else {}, self._settings.known
@@ -121,7 +126,8 @@ class Parameters:
         if on and Stack.parse(on, layers).layers[0].name not in [layer.name for layer in stack.layers]:
             text = f"{on} | {stack.spec}"
             stack = replace(Stack.parse(text, layers), name=stack.id)
-        stack.check_device(device, layers, text)
+        if self._settings.stacks_replace:
+            stack.check_device(device, layers, text)
         return stack
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:

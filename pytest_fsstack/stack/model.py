@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import difflib
 import enum
@@ -17,12 +18,12 @@ from typing import ClassVar, Protocol
 
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal, Kind
-from pytest_fsstack.machine.needs import Need
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need
 from pytest_fsstack.machine.port import Loop, Machine
 from pytest_fsstack.stack import keys, spec, words
-from pytest_fsstack.stack.spec import Setting
+from pytest_fsstack.stack.spec import Setting, SpecError
 from pytest_fsstack.stack.tuning import Queue, SettingNeed
-from pytest_fsstack.units import parse_size
+from pytest_fsstack.units import format_size, parse_size
 
 # -- places ------------------------------------------------------------------------------------------------------------
 
@@ -347,6 +348,8 @@ class Layer:
     #: A typical stack with this layer. If empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 
+    #: The bytes of the smallest device below on which the layer can be created. 0: any.
+    smallest: ClassVar[int] = 0
     #: The option that is set by a number without a name, as in pool(2). Empty if there is none.
     counts: ClassVar[str] = ""
     #: Whether it must be the lowest layer.
@@ -371,6 +374,18 @@ class Layer:
     def opened(self, below: Below, context: BuildContext) -> AbstractContextManager[Place]:
         """Open or mount the layer, and close or unmount it afterwards."""
         raise NotImplementedError
+
+    def least_sizes(self, count: int) -> tuple[int, ...]:
+        """Return the smallest size in bytes of each of so many devices below, with this layer's options."""
+        return (self.smallest,) * count
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        """Return at most how many bytes the places above can have, if those below have so many.
+
+        The estimate is never too small, because stacks that do not fit are refused by it. An empty tuple means that the
+        size is unknown.
+        """
+        return (sum(below),) if below else ()
 
     def limited(self) -> Mapping[Limit, str]:
         """Return `limits`, plus those of this layer's options."""
@@ -600,6 +615,9 @@ class Device(Protocol):
     def room(self, directory: Path) -> int:
         """Return the maximum size of a stack in bytes. The session's files are in `directory`."""
 
+    def sizes(self, count: int) -> tuple[int, ...]:
+        """Return the bytes of the first block devices. Empty for a directory, or if they are unknown."""
+
     def advice(self, space: int) -> str:
         """Advise in a few words how to get this much space."""
 
@@ -613,6 +631,15 @@ class Device(Protocol):
 # -- stacks ------------------------------------------------------------------------------------------------------------
 
 LayerClasses = Mapping[str, type[Layer]]
+
+
+class DeviceError(SpecError):
+    """An error because a device cannot hold a stack. `lack` has the reason and the remedy."""
+
+    def __init__(self, lack: MissingRequirement, text: str, start: int, end: int) -> None:
+        super().__init__(str(lack), text, start, end)
+        self.lack = lack
+
 
 _GROUP_ADVICE = (
     "name them as one group, as in --fsstack-device=/dev/sdb+/dev/sdc. Several --fsstack-device are one group only if "
@@ -635,7 +662,8 @@ class Stack:
         layers = tuple(_layer(call, text, layer_classes) for call in pipe.calls)
         for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
             if below.gives not in above.takes:
-                raise call.error(_misfit(above, below.name, below.gives, layer_classes), text)
+                what, remedy = _misfit(above, below.name, below.gives, layer_classes)
+                raise call.error(f"{what}: {remedy}" if remedy else what, text)
         stack = cls(layers, pipe.name, pipe.settings)
         stack._check_members(text, pipe)
         stack._check_settings(text)
@@ -698,22 +726,52 @@ class Stack:
             yield from ((above, feature) for feature in above.wants)
 
     def check_device(self, device: Device, layer_classes: LayerClasses, text: str | None = None) -> None:
-        """Raise `SpecError` if the lowest layer cannot use this device, or a setting has no device."""
+        """Raise `DeviceError` if the device cannot hold the stack, or a setting has no device."""
         text = str(self) if text is None else text
         pipe = spec.parse(text)
-        call = pipe.calls[0]
+
+        def refuse(part: spec.Call | Setting, what: str, remedy: str) -> typing.NoReturn:
+            raise DeviceError(MissingRequirement(Missing.OTHER, what, remedy), text, part.start, part.end)
+
         for setting in pipe.settings:
             needs_disk = setting.key.startswith(("queue/", *(() if self.has_block_layer else ("top/",))))
             if needs_disk and device.gives is not Block:
-                message = f"{setting.key} is of a block device, and the device {device.spec} is a {device.gives.kind}"
-                raise setting.error(f"{message}: leave it out", text)
+                what = f"{setting.key} is of a block device, and the device {device.spec} is a {device.gives.kind}"
+                refuse(setting, what, "leave it out")
+        call = pipe.calls[0]
         if device.gives not in self.layers[0].takes:
-            message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, layer_classes)
-            raise call.error(message, text)
+            what, offer = _misfit(self.layers[0], f"the device {device.spec}", device.gives, layer_classes)
+            another = f"name a {' or a '.join(kind.kind for kind in self.layers[0].takes)} as --fsstack-device"
+            refuse(call, what, f"{offer}, or {another}" if offer else another)
         if self.members > device.max_devices:
             which = f"{device.spec} is {'one' if device.max_devices == 1 else device.max_devices}"
-            message = f"{call.name} needs {self.members} devices, and {which}: {_GROUP_ADVICE}"
-            raise call.error(message, text)
+            refuse(call, f"{call.name} needs {self.members} devices, and {which}", _GROUP_ADVICE)
+        if shortage := self._shortage(device.sizes(self.members)):
+            index, least, size = shortage
+            on = "the device" if index == 0 else f"{pipe.calls[index - 1].name} below it"
+            what = f"{pipe.calls[index].name} needs {format_size(least)}, and {on} has at most {format_size(size)}"
+            space = self._smallest_device()
+            refuse(pipe.calls[index], what, device.advice(space) if space else "make the layers below it larger")
+
+    def _shortage(self, sizes: tuple[int, ...]) -> tuple[int, int, int] | None:
+        """Return the first layer that does not fit on devices of these sizes: its index, and the needed and real size.
+
+        Sizes are in bytes. Without sizes, they are unknown.
+        """
+        for index, layer in enumerate(self.layers):
+            for least, size in zip(layer.least_sizes(len(sizes)), sizes):
+                if size < least:
+                    return index, least, max(size, 0)
+            sizes = layer.sizes_above(*sizes)
+        return None
+
+    def _smallest_device(self) -> int:
+        """Return the bytes of the smallest devices that can hold the stack, in whole MiB. 0 if none can."""
+        candidates = range(1 << 20)
+        return bisect.bisect_left(candidates, True, key=lambda size: self._holds(size << 20)) % len(candidates) << 20
+
+    def _holds(self, size: int) -> bool:
+        return self._shortage((size,) * self.members) is None
 
     @property
     def id(self) -> str:
@@ -763,6 +821,22 @@ class Stack:
 
     def __str__(self) -> str:
         return f"{self.name} = {self.spec}" if self.name else self.spec
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A requirement: that the device can hold the stack. `stack` is that of the device's lowest layer up."""
+
+    stack: Stack
+    device: Device
+    layer_classes: LayerClasses = dataclasses.field(repr=False, compare=False)
+
+    def missing(self) -> MissingRequirement | None:
+        try:
+            self.stack.check_device(self.device, self.layer_classes)
+        except DeviceError as error:
+            return error.lack
+        return None
 
 
 #: Other conftests are loaded while tests are collected, after the layers of the session are known.
@@ -827,15 +901,16 @@ def _has_level(value: object, levels: Mapping[str, range]) -> bool:
     return match is not None and int(match[2]) in levels.get(match[1], ())
 
 
-def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes: LayerClasses) -> str:
+def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes: LayerClasses) -> tuple[str, str]:
+    """Return why a layer does not fit on the place below, and the layers to put between. Empty if there are none."""
     kinds = " or a ".join(kind.kind for kind in above.takes)
     between = [
         name
         for name, cls in layer_classes.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
     ]
-    offer = f"; put {_joined_by_or(between)} between them" if between else ""
-    return f"{above.name} needs a {kinds} below it; {below_name} gives a {below_gives.kind}{offer}"
+    what = f"{above.name} needs a {kinds} below it, and {below_name} gives a {below_gives.kind}"
+    return what, f"put {_joined_by_or(between)} between them" if between else ""
 
 
 def _joined_by_or(names: list[str]) -> str:

@@ -91,6 +91,9 @@ class _Cached(BlockLayer):
     def members(self) -> int:
         return 1 if self.cache else 2
 
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        return below[:1]
+
     @property
     def _memory(self) -> RamDevice:
         kind, _, size = self.cache.partition(":")

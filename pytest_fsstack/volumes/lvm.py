@@ -214,6 +214,16 @@ class Lvm(PoolLayer, mapper.MapperLayer):
         if self.kind == "striped" and 1 < count < (self.stripes or 2):
             raise OptionError("stripes", f"{self.stripes} stripes need as many devices (got {count})")
 
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        if self.kind == "thin":
+            virtual = self.size_of("virtual_size")
+            return (virtual,) if virtual else tuple(size * 8 // 10 for size in below[:1])
+        # A MiB of each device has LVM's metadata. The rest is in extents.
+        extent = 1 if self.vgcreate else 4 << 20
+        sizes = [(size - (1 << 20)) // extent * extent for size in below]
+        whole = sum(sizes[:1] if self.kind == "raid1" else sizes[:-1] if self.kind == "cache" else sizes)
+        return (whole * 45 // 100 if self.kind == "snapshot" and not self.extents else whole,) if sizes else ()
+
     def create(self, below: Block, context: BuildContext) -> None:
         machine, group = context.machine, context.name(self.name)
         if self._slices(below):

@@ -15,7 +15,7 @@ from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
 from pytest_fsstack.volumes import udev
-from pytest_fsstack.volumes.raid import check_chunk_size
+from pytest_fsstack.volumes.raid import check_chunk_size, copies
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
@@ -111,6 +111,10 @@ class Md(BlockLayer):
         if self.level == 0 and (self.initial == "sync" or self.bitmap):
             name = "bitmap" if self.bitmap else "initial"
             raise OptionError(name, "level 0 has nothing to synchronise")
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        parity = {5: 1, 6: 2}.get(self.level, 0)
+        return (min(below) * (self.members - parity) // copies(self.level, self.members),) if below else ()
 
     @contextlib.contextmanager
     def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:

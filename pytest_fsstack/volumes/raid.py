@@ -19,6 +19,11 @@ _MIB = (1 << 20) // SECTOR
 _CHUNK = 64 << 10
 
 
+def copies(level: int, devices: int) -> int:
+    """Return how often a level stores all data."""
+    return {1: devices, 10: 2}.get(level, 1)
+
+
 def check_chunk_size(level: int, size: int | None) -> None:
     """Raise `OptionError` for a size that no chunk of this level can have. None is the default."""
     if size is not None and level == 1:
@@ -60,6 +65,10 @@ class Raid(MapperLayer):
     @property
     def _count(self) -> int:
         return self.devices if self.devices is not None else _LEVELS[self.level][1]
+
+    def sizes_above(self, *below: int) -> tuple[int, ...]:
+        _, _, parity = _LEVELS[self.level]
+        return tuple(size // self._count * (self._count - parity) // copies(self.level, self._count) for size in below)
 
     def create(self, below: Block, context: BuildContext) -> None:
         below.wipe()
@@ -107,8 +116,7 @@ class Raid(MapperLayer):
             parameters += ["min_recovery_rate", "10000000", "max_recovery_rate", "10000000"]
         if self.level == 10:
             parameters += ["raid10_format", "near", "raid10_copies", "2"]
-        copies = {1: self._count, 10: 2}.get(self.level, 1)
-        length = data[0].sectors * (self._count - parity) // copies
+        length = data[0].sectors * (self._count - parity) // copies(self.level, self._count)
         pairs = [
             f"{superblocks[number].path if superblocks else '-'} {device.path}" for number, device in enumerate(data)
         ]

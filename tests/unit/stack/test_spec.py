@@ -229,8 +229,8 @@ def test_the_device_must_carry_the_lowest_layer(tmp_path: Path) -> None:
     on_directory = DirectoryDevice(tmp_path)
     Stack.parse("gocryptfs", BUILT_IN).check_device(on_directory, BUILT_IN)
     Stack.parse("loop | ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
-    Stack.parse("luks | ext4", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)
+    Stack.parse("luks | ext4", BUILT_IN).check_device(LoopDevice(1 << 30), BUILT_IN)
     with pytest.raises(SpecError, match=r"^ext4 .*block device.*\bdir:.*directory.*`loop`"):
         Stack.parse("ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
     with pytest.raises(SpecError, match=r"^gocryptfs .*directory.*\bloop\b.*block device"):
-        Stack.parse("gocryptfs", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)
+        Stack.parse("gocryptfs", BUILT_IN).check_device(LoopDevice(1 << 30), BUILT_IN)
