@@ -279,7 +279,11 @@ class Course:
         self._concluded = False
         #: Whether no more rounds run, because enough tests have failed (--maxfail).
         self.stopped = False
-        self.planner = Planner(self.chain.looks, self._questions(), self.chain.controls)
+        questions = self._questions()
+        judged = {question for question in questions if self._is_judged(question)}
+        self.planner = Planner(self.chain.looks, questions, self.chain.controls, judged)
+        #: The number of cells in the current round, and how many of them have run.
+        self._cells_of_round = self._cells_run = 0
         for name in self.cells:
             self._find_missing(name)
 
@@ -332,6 +336,14 @@ class Course:
             if cell.kernel != self.kernels[0] and name not in self.chain.controls
         ]
 
+    def _is_judged(self, question: Question) -> bool:
+        """Whether a test of the cell has a budget over the reference, or the limit between kernels applies."""
+        if question.reference != self.chain.reference(question.cell):
+            return True
+        return not self.policy.once and any(
+            test.budgets for (_, name), test in self._tests.items() if name == question.cell
+        )
+
     # -- the plan ------------------------------------------------------------------------------------------------------
 
     def next_round(self) -> Round | None:
@@ -341,6 +353,7 @@ class Course:
             return None
         order = tuple(self.cells[name] for name in self._rng.sample(cells, len(cells)))
         self.chain.orders.append([])
+        self._cells_of_round, self._cells_run = len(order), 0
         return Round(self.chain.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
 
     @property
@@ -377,7 +390,9 @@ class Course:
             return []
         self.chain.confirmation = Confirmation(self.chain.rounds, confirmation_level(self.policy.sharing))
         states: dict[Question, State] = {**self.planner.states, **dict.fromkeys(suspects, "running")}
-        self.planner = Planner(self.chain.confirming, self.planner.questions, states=states, ended=ended)
+        self.planner = Planner(
+            self.chain.confirming, self.planner.questions, judged=self.planner.judged, states=states, ended=ended
+        )
         return self.planner.next_round()
 
     def can_run(self, cell: Cell) -> bool:
@@ -390,6 +405,7 @@ class Course:
         """Record a run of a cell in the current round."""
         name = self.name(cell)
         self.chain.orders[-1].append(name)
+        self._cells_run += 1
         lasts = [step for step in run.steps if step.ending != "left out"]
         for step in run.steps:
             self._add_step(name, step)
@@ -495,7 +511,8 @@ class Course:
 
     def end_round(self, conditions: Conditions) -> None:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
-        for attribute in ("_progress", "rounds_left"):
+        self._cells_of_round = self._cells_run = 0
+        for attribute in ("_progress", "_rounds_left"):
             self.__dict__.pop(attribute, None)
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
@@ -685,7 +702,12 @@ class Course:
     def progress(self) -> ProgressState:
         """Return the progress of the chain after the last round."""
         confirming = self.chain.confirmation is not None
-        return self._progress._replace(round=max(1, self._run), phase="confirming" if confirming else "planned")
+        return self._progress._replace(
+            round=max(1, self._run),
+            phase="confirming" if confirming else "planned",
+            cells_run=self._cells_run,
+            cells=self._cells_of_round,
+        )
 
     @property
     def _has_ended_rounds(self) -> bool:
@@ -698,18 +720,27 @@ class Course:
             self.chain.id,
             self.chain.device,
             1,
-            self.chain.looks.max_rounds,
+            self.planner.max_rounds,
+            decides=self.planner.max_rounds > self.planner.looks.rounds[0],
             stacks=tuple(standings(results, self.planner.cell_states())) if self._has_ended_rounds else (),
             decided=in_words(self.planner.states.values()),
             costliest=costliest(self.chain),
             results=self.chain if self._has_ended_rounds else None,
         )
 
+    @property
+    def runs_left(self) -> RoundsLeft:
+        """Return the remaining runs of all cells together."""
+        counts = self._rounds_left
+        expectations = [count.expected for count in counts if count.expected is not None]
+        expected = sum(expectations) - self._cells_run if len(expectations) == len(counts) else None
+        return RoundsLeft(expected, sum(count.maximum for count in counts) - self._cells_run)
+
     @cached_property
-    def rounds_left(self) -> list[RoundsLeft]:
-        """Return the remaining rounds of each cell."""
-        remaining = self.planner.rounds_left(self._run, confirms=self._may_confirm) if self._has_ended_rounds else {}
-        return list(remaining.values())
+    def _rounds_left(self) -> list[RoundsLeft]:
+        """Return the remaining rounds of each cell, with those of the current round."""
+        ended = self._run - bool(self._cells_of_round)
+        return list(self.planner.rounds_left(ended, confirms=self._may_confirm).values())
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 

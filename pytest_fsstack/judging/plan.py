@@ -75,6 +75,8 @@ class Planner:
     looks: Looks
     questions: Sequence[Question]
     controls: Collection[str] = ()
+    #: The questions with a budget. The others are over after the first block. None: all have one.
+    judged: Collection[Question] | None = None
     states: dict[Question, State] = field(default_factory=dict)
     #: The look (as a number of rounds) that will decide a running question if its trends hold.
     expected: dict[Question, int] = field(default_factory=dict)
@@ -131,17 +133,28 @@ class Planner:
             states.setdefault(question.cell, []).append("ended" if question.cell in self.ended else state)
         return {cell: combined_state(parts) for cell, parts in states.items()}
 
+    @property
+    def max_rounds(self) -> int:
+        """Return the number of rounds after which the plan ends at the latest."""
+        return max((self._last_round(question) for question in self.questions), default=0)
+
+    def _last_round(self, question: Question) -> int:
+        return self.looks.rounds[-1 if self._is_judged(question) else 0]
+
+    def _is_judged(self, question: Question) -> bool:
+        return self.judged is None or question in self.judged
+
     def rounds_left(self, rounds: int, *, confirms: bool = False) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell after so many rounds. `confirms` adds those for confirmation."""
         looks, remaining = self.looks, dict[str, RoundsLeft]()
-        fresh = looks.max_rounds if confirms else 0
-        fixed = looks.max_rounds if len(looks.rounds) == 1 else 0
         for question, state in self.states.items():
             if question.cell in self.ended:
                 continue
             if state == "running":
-                end = fixed or self.expected.get(question)
-                of_cell = RoundsLeft(end - rounds if end else None, looks.max_rounds - rounds + fresh)
+                last = self._last_round(question)
+                end = last if last == looks.rounds[0] else self.expected.get(question)
+                fresh = looks.max_rounds if confirms and self._is_judged(question) else 0
+                of_cell = RoundsLeft(end - rounds if end else None, last - rounds + fresh)
             elif state == "fail" and confirms:
                 of_cell = RoundsLeft(looks.minimum_rounds, looks.max_rounds)
             else:

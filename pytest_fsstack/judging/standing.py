@@ -37,9 +37,9 @@ class TimeLeft(NamedTuple):
 class ProgressState(NamedTuple):
     """The progress of a chain.
 
-    `round` counts from 1 within its phase, which has at most `max_rounds`. `running` is the running stack, and empty
-    between rounds. `decided` is a text as from `plan.in_words`. `elapsed` is in seconds. `results` is set between
-    rounds.
+    `round` counts from 1 within its phase, which has at most `max_rounds`. If it `decides` budgets, it may end earlier.
+    Of the `cells` of the current round, `cells_run` have run. `running` is the running stack, and empty between rounds.
+    `decided` is a text as from `plan.in_words`. `elapsed` is in seconds. `results` is set between rounds.
     """
 
     chain: str
@@ -47,6 +47,9 @@ class ProgressState(NamedTuple):
     round: int
     max_rounds: int
     phase: Phase = "planned"
+    decides: bool = True
+    cells_run: int = 0
+    cells: int = 0
     running: str = ""
     step: str = ""
     stacks: tuple[StackStatus, ...] = ()

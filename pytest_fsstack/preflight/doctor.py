@@ -302,21 +302,26 @@ def _selected(
 ) -> list[Part]:
     """Return the stacks of the selected tests (or of the options), their devices, and the workloads of the tests."""
     from pytest_fsstack.rounds.chains import parameter_of
+    from pytest_fsstack.stack.model import Fits
     from pytest_fsstack.workloads import needs_of
 
-    parameters = [parameter for item in items if (parameter := parameter_of(item))]
-    stacks = [parameter.stack for parameter in parameters] or list(session.settings.stacks)
-    if not stacks:
+    settings = session.settings
+    parameters = dict.fromkeys(parameter for item in items if (parameter := parameter_of(item)))
+    pairs = [(parameter.stack, parameter.device) for parameter in parameters]
+    pairs = pairs or [(stack, device) for stack in settings.stacks for device in settings.devices]
+    if not pairs:
         return []
     # A stack's options may change the requirements of its layers.
-    stack_parts = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
+    needs_by_stack: dict[str, list[Need]] = {}
+    for stack, device in pairs:
+        needs_by_stack.setdefault(stack.id, stack.needs()).append(Fits(stack, device, settings.known))
     words = {word for item in items if parameter_of(item) for word in _words(item)}
     own = {name: needs_of(function) for item in items for name, function in _functions(item)}
     workloads = [part for part in _workloads(config) if part.name in words]
     known = {part.name for part in workloads}
     return [
         *devices,
-        *stack_parts.values(),
+        *(Part("stack", name, requirements) for name, requirements in needs_by_stack.items()),
         *workloads,
         *(Part("step", name, needs) for name, needs in own.items() if needs and name not in known),
     ]

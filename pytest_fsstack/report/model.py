@@ -417,7 +417,8 @@ def _names(chain: ChainResults) -> str:
 
 def _figures(chain: ChainResults) -> str:
     # With several boots, `looks` counts boots.
-    limit = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
+    judged = any(judgements for _, _, judgements in chain.all_judgements())
+    limit = chain.looks.rounds[-1] if judged and chain.boots == 1 else chain.rounds
     ended = f" of at most {limit}" if chain.rounds < limit else ""
     # Stacks that are decided early, and those that confirm no failure, have fewer than others.
     measured = [len({number for step in chain.steps for number in chain.of(step, stack)}) for stack in chain.stacks]

@@ -1,11 +1,11 @@
-"""Progress of rounds: a live view on a terminal, or a line for each round in a log."""
+"""Progress of rounds: a live view on a terminal, or a line for each round in a log, and for stacks of a long one."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The value of `currentfspath` that marks a line of the live view. pytest itself never uses it.
 _VIEW_LINE = -2
+#: Within a round, a log gets a line once so many seconds have passed since the last one.
+_LINE_EVERY_SECONDS = 20.0
 #: No intermediate table is written if the chain ends within this many seconds.
 _TABLE_MIN_SECONDS = 20.0
 
@@ -42,16 +44,14 @@ class Pace:
 
     def timed(self, course: Course) -> ProgressState:
         """Return the progress of a course, with its elapsed and remaining time."""
-        return course.progress._replace(elapsed=self.elapsed, time_left=self.time_left(course.rounds_left))
+        return course.progress._replace(elapsed=self.elapsed, time_left=self.time_left(course.runs_left))
 
-    def time_left(self, runs: Iterable[RoundsLeft]) -> TimeLeft | None:
-        """Return the remaining time, or None before the first run."""
+    def time_left(self, runs: RoundsLeft) -> TimeLeft | None:
+        """Return the remaining time of so many runs, or None before the first run."""
         if not self._runs:
             return None
-        counts, seconds = list(runs), self.elapsed / self._runs
-        expectations = [count.expected for count in counts if count.expected is not None]
-        expected = seconds * sum(expectations) if len(expectations) == len(counts) else None
-        return TimeLeft(expected, seconds * sum(count.maximum for count in counts))
+        seconds = self.elapsed / self._runs
+        return TimeLeft(None if runs.expected is None else seconds * runs.expected, seconds * runs.maximum)
 
 
 def _is_due(state: ProgressState) -> bool:
@@ -78,6 +78,8 @@ class Progress:
         self._reporter = reporter if reporter is not None and (brief or reporter.verbosity >= 0) else None
         self._in_place = in_place
         self._view: View | None = None
+        #: The chain of the last line, and its elapsed seconds then.
+        self._last_line = "", 0.0
 
     @classmethod
     def of(cls, config: pytest.Config) -> Progress:
@@ -102,7 +104,11 @@ class Progress:
         if reporter is None:
             return
         if not self._in_place:
-            if not state.running:
+            if self._last_line[0] != state.chain:
+                self._last_line = state.chain, state.elapsed
+            if not state.running or state.elapsed - self._last_line[1] >= _LINE_EVERY_SECONDS:
+                self._last_line = state.chain, state.elapsed
+                reporter.ensure_newline()
                 reporter.write_line(line(state))
                 self._show_table(reporter, state)
                 reporter.flush()

@@ -12,9 +12,9 @@ def chain_on_device(state: ProgressState) -> str:
 
 
 def rounds(state: ProgressState) -> str:
-    """Return the round: ``round 8 of at most 80``."""
+    """Return the round: ``round 8 of 8``, or with budgets to decide ``round 8 of at most 80``."""
     fresh, why = ("fresh ", " (to confirm)") if state.phase == "confirming" else ("", "")
-    return f"{fresh}round {state.round} of at most {state.max_rounds}{why}"
+    return f"{fresh}round {state.round} of {'at most ' if state.decides else ''}{state.max_rounds}{why}"
 
 
 def time_left(remaining: TimeLeft | None) -> str:
@@ -49,7 +49,8 @@ def findings_so_far(state: ProgressState) -> list[str]:
 
 def line(state: ProgressState) -> str:
     """Return the progress as a log line."""
-    now = f": {state.running}" if state.running else " done"
+    ran = f", {state.cells_run} of {state.cells} done" if state.cells_run else ""
+    now = f"{ran}: {state.running}" if state.running else " done"
     return "; ".join(
         [
             f"{chain_on_device(state)}: {rounds(state)}{now}",

@@ -183,9 +183,9 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
 
 def test_what_is_left_and_decided_is_known_after_each_round() -> None:
     course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
-    assert course.rounds_left == []
+    assert course.runs_left == RoundsLeft(4 * 8, 4 * 16)
     run_one(course, slower)
-    assert course.rounds_left == [RoundsLeft(7, 15)] * 4
+    assert course.runs_left == RoundsLeft(4 * 7, 4 * 15)
     assert course.progress.decided == ""
     while course.chain.rounds < 8:
         run_one(course, slower)

@@ -148,3 +148,17 @@ def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> Non
     planner.states[ONE] = "running"
     planner.ended.add("control")
     assert planner.next_round() == ["base", "one"]
+
+
+def test_questions_without_a_budget_end_with_the_first_block() -> None:
+    """`fsstack bench` announced 80 rounds and the time for them, and stopped after 8."""
+    planner = Planner(Looks(), [BASE, ONE, TWO], judged=())
+    assert planner.max_rounds == 8
+    assert planner.rounds_left(3) == dict.fromkeys(["base", "one", "two"], RoundsLeft(5, 5))
+    planner = Planner(Looks(), [BASE, ONE, TWO], judged=[TWO])
+    assert planner.max_rounds == 80
+    assert planner.rounds_left(3, confirms=True) == {
+        "base": RoundsLeft(None, 157),
+        "one": RoundsLeft(5, 5),
+        "two": RoundsLeft(None, 157),
+    }

@@ -24,20 +24,20 @@ from tests.unit.report.results import measured
 @pytest.mark.parametrize(
     ("left", "said"),
     [
-        ([], []),
-        ([RoundsLeft(1, 2)], []),
-        ([RoundsLeft(None, 12), RoundsLeft(4, 12)], ["at most", "8 min"]),
-        ([RoundsLeft(4, 12), RoundsLeft(4, 12)], ["3 min", "at most", "8 min"]),
-        ([RoundsLeft(12, 12)], ["4 min"]),
-        ([RoundsLeft(1, 12)], ["20 s", "at most", "4 min"]),
-        ([RoundsLeft(0, 12)], ["10 s", "at most", "4 min"]),
-        ([RoundsLeft(None, 900)], ["at most", "5.0 h"]),
+        (RoundsLeft(0, 0), []),
+        (RoundsLeft(1, 2), []),
+        (RoundsLeft(None, 24), ["at most", "8 min"]),
+        (RoundsLeft(8, 24), ["3 min", "at most", "8 min"]),
+        (RoundsLeft(12, 12), ["4 min"]),
+        (RoundsLeft(1, 12), ["20 s", "at most", "4 min"]),
+        (RoundsLeft(0, 12), ["10 s", "at most", "4 min"]),
+        (RoundsLeft(None, 900), ["at most", "5.0 h"]),
     ],
 )
-def test_the_time_left_is_said_at_most_and_as_expected(left: list[RoundsLeft], said: list[str]) -> None:
+def test_the_time_left_is_said_at_most_and_as_expected(left: RoundsLeft, said: list[str]) -> None:
     now = [100.0]
     pace = Pace(lambda: now[0])
-    assert pace.time_left([RoundsLeft(4, 12)]) is None
+    assert pace.time_left(RoundsLeft(4, 12)) is None
     pace.add(3)
     now[0] += 60
     text = time_left(pace.time_left(left))
@@ -212,6 +212,16 @@ def test_in_a_log_there_is_a_line_a_round() -> None:
     run(progress)
     progress.end()
     assert reporter.text == f"\n{line(MOMENT._replace(round=1, running='', step=''))}\n"
+
+
+def test_a_log_of_a_long_round_names_the_stacks_that_ran() -> None:
+    reporter = Reporter()
+    progress = Progress(reporter)  # type: ignore[arg-type]
+    state = MOMENT._replace(round=1, max_rounds=8, decides=False, cells=7)
+    for number, stack in enumerate(["ext4", "xfs", "btrfs"]):
+        progress(state._replace(cells_run=number, running=stack, elapsed=100.0 * number))
+    progress.end()
+    assert re.findall(r"round 1 of 8, (\d) of 7 \S+: (\S+);.* 12 min", reporter.text) == [("1", "xfs"), ("2", "btrfs")]
 
 
 def after(number: int) -> ProgressState:
