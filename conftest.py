@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+INSTEAD = pytest.StashKey[bool]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     asked = any(str(word).startswith("--fsstack-") for word in config.invocation_params.args)
-    if asked and config.args_source is config.ArgsSource.TESTPATHS:
+    config.stash[INSTEAD] = asked and config.args_source is config.ArgsSource.TESTPATHS
+    if config.stash[INSTEAD]:
         config.args[:] = [str(config.rootpath / "scenarios")]
+        # Otherwise, the header would name the tests.
+        config.args_source = config.ArgsSource.ARGS
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if not config.stash.get(INSTEAD, False):
+        return []
+    return ["fsstack: an option is given, so the scenarios in scenarios/ run. `pytest tests` runs the project's tests"]

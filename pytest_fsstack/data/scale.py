@@ -14,6 +14,8 @@ from pytest_fsstack.units import format_size
 #: proportions. *paper* has the published sizes.
 SCALES = ("smoke", "small", "paper")
 DEFAULT = "small"
+#: The shortest and the longest usual time of one run of a scenario on a stack, in seconds.
+USUAL_SECONDS = {"smoke": (0.5, 20.0), "small": (2.0, 60.0), "paper": (20.0, 1800.0)}
 #: Files and bytes of the generated corpus. Those of *paper* are linux-3.0's.
 CORPUS = {"smoke": (150, 1_500_000), "small": (2_500, 40_000_000), "paper": (36_700, 400_000_000)}
 

@@ -512,7 +512,7 @@ class Course:
     def end_round(self, conditions: Conditions) -> None:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
         self._cells_of_round = self._cells_run = 0
-        for attribute in ("_progress", "_rounds_left"):
+        for attribute in ("_progress", "rounds_left"):
             self.__dict__.pop(attribute, None)
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
@@ -731,16 +731,15 @@ class Course:
     @property
     def runs_left(self) -> RoundsLeft:
         """Return the remaining runs of all cells together."""
-        counts = self._rounds_left
+        counts = self.rounds_left.values()
         expectations = [count.expected for count in counts if count.expected is not None]
         expected = sum(expectations) - self._cells_run if len(expectations) == len(counts) else None
         return RoundsLeft(expected, sum(count.maximum for count in counts) - self._cells_run)
 
     @cached_property
-    def _rounds_left(self) -> list[RoundsLeft]:
-        """Return the remaining rounds of each cell, with those of the current round."""
-        ended = self._run - bool(self._cells_of_round)
-        return list(self.planner.rounds_left(ended, confirms=self._may_confirm).values())
+    def rounds_left(self) -> dict[str, RoundsLeft]:
+        """Return the remaining rounds of each cell, with the current one."""
+        return self.planner.rounds_left(self._run - bool(self._cells_of_round), confirms=self._may_confirm)
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,9 @@ def declare(config: pytest.Config) -> None:
 
 class CommandLine:
     """A pytest plugin that starts sessions, kernels and other parts that options ask for."""
+
+    #: Whether all scenarios run, because there are no tests.
+    _instead_of_tests = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(
@@ -62,7 +67,9 @@ class CommandLine:
                     if source := options.on_command_line(config, name):
                         raise pytest.UsageError(f"{source.where} does nothing without --fsstack-command: add one")
             # Behind the commands, which replace the arguments that pytest would collect by itself.
-            if scenarios := options.value(config, "scenario"):
+            if not (scenarios := options.value(config, "scenario")) and _only_names_a_device(config):
+                scenarios, self._instead_of_tests = list(options.SCENARIOS), True
+            if scenarios:
                 from pytest_fsstack.options.scenarios import Scenarios
 
                 config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
@@ -75,6 +82,12 @@ class CommandLine:
                 from pytest_fsstack.over_time import plugin as past
 
                 past.start(config, session)
+
+    def pytest_report_header(self, config: pytest.Config) -> list[str]:
+        if not self._instead_of_tests:
+            return []
+        where = config.invocation_params.dir
+        return [f"fsstack: there are no tests in {where}, so these scenarios run: {', '.join(options.SCENARIOS)}"]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int | None:
@@ -109,6 +122,21 @@ def _session_of(config: pytest.Config) -> Session:
     from pytest_fsstack.plugin.running import session_of
 
     return session_of(config)
+
+
+def _only_names_a_device(config: pytest.Config) -> bool:
+    """Whether the command line names a device but nothing to run on it, in a directory without tests."""
+    others = ("command", "fio", "doctor", "cleanup")
+    if not options.on_command_line(config, "device") or config.args_source is not config.ArgsSource.INVOCATION_DIR:
+        return False
+    if any(options.value(config, name) for name in others) or options.worker_input(config):
+        return False
+    skipped, patterns = [*config.getini("norecursedirs"), "__pycache__"], config.getini("python_files")
+    for _, directories, files in os.walk(config.invocation_params.dir):
+        if any(fnmatch(file, pattern) for file in files for pattern in patterns):
+            return False
+        directories[:] = [name for name in directories if not any(fnmatch(name, pattern) for pattern in skipped)]
+    return True
 
 
 def _is_fio(word: str) -> bool:

@@ -14,6 +14,7 @@ from pytest_fsstack import hooks, options
 from pytest_fsstack.options import labels
 from pytest_fsstack.session.ending import Ending, header
 from pytest_fsstack.session.outcomes import Outcomes
+from pytest_fsstack.session.selecting import unknown_words
 from pytest_fsstack.session.state import Session
 
 #: The key of the plugin's state.
@@ -55,6 +56,8 @@ class Running:
         self._session = session
         self._ending = Ending(session)
         self._earlier = session.config.pluginmanager.get_plugins()
+        #: Lines about words of -k that select nothing.
+        self._unknown_words: list[str] = []
 
     def pytest_plugin_registered(self, plugin: object) -> None:
         layers = getattr(plugin, "pytest_fsstack_layers", None)
@@ -79,6 +82,7 @@ class Running:
         yield
         gc.unfreeze()
         self._take_over(config, collected, items)
+        self._unknown_words = unknown_words(config, collected, len(items))
 
     def _take_over(self, config: pytest.Config, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
         """Register the plugin that runs chains round by round: here, or in the worker of a kernel."""
@@ -98,7 +102,13 @@ class Running:
             self._session.plan(collected, items, Loop)
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        return header(self._session) if self._session.chains else []
+        lines = header(self._session) if self._session.chains else []
+        lines += [f"fsstack: {line}" for line in self._unknown_words]
+        if self._session.chains and not self._session.only_looks:
+            from pytest_fsstack.preflight.announcement import announcement
+
+            lines.append(f"fsstack: {announcement(self._session)}")
+        return lines
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

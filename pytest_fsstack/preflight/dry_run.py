@@ -13,13 +13,11 @@ from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.judging.course import ChainPlan
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.machine import identity
-from pytest_fsstack.over_time import history
-from pytest_fsstack.over_time.plugin import earlier_runs
+from pytest_fsstack.preflight.announcement import runs_before
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
-from pytest_fsstack.session.duration import seconds_of_run
+from pytest_fsstack.session.duration import Runs, runs_of
 from pytest_fsstack.stack.model import Device
 from pytest_fsstack.units import counted, first_names, format_size, show
 
@@ -32,7 +30,7 @@ class DryRun:
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config, self._session = config, session
-        self._earlier = _earlier(config)
+        self._earlier = runs_before(config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -51,18 +49,18 @@ def described(
     described_before: dict[tuple[Device, str], str] = {}
     for chain in chains:
         planned = plan_of(chain, session.budgets)
-        plan = _Plan.of(config, session, chain, planned)
+        runs = runs_of(session, chain, planned, kernels.names, kernels.boots)
         yield f"\n{chain.id} on {chain.device.spec}"
-        yield from (f"  device: {line}" for line in _devices(chain, plan.max_rounds))
+        yield from (f"  device: {line}" for line in _devices(chain, planned.stacks))
         yield f"  steps: {', '.join(chain.steps)}"
-        yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.max_rounds)}"
-        yield f"  rounds: {plan.rounds}"
+        yield f"  stacks: {', '.join(_name(chain, stack) for stack in planned.stacks)}"
+        yield f"  rounds: {_rounds(config, session, chain, runs)}"
         if settle := session.settings.settle.describe():
             yield f"  between two stacks: {settle}"
-        yield from (f"  {line}" for line in kernels.lines(plan))
+        yield from (f"  {line}" for line in kernels.lines(runs))
         yield from (f"  missing here: {line}" for line in _missing(planned))
-        yield f"  time: {_time(session, chain, plan, earlier, kernels)}"
-        for stack in plan.max_rounds:
+        yield f"  time: {_time(session, chain, runs, earlier, kernels)}"
+        for stack in planned.stacks:
             parameter = chain.stacks[stack]
             key = (chain.device, str(parameter.stack))
             if key in described_before:
@@ -79,49 +77,20 @@ def described(
         yield f"\n{counted(ordinary, 'other selected test')} would run as ever"
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The minimum and maximum number of runs of each stack of a chain, with a description."""
-
-    rounds: str
-    min_rounds: dict[str, int]
-    max_rounds: dict[str, int]
-
-    @classmethod
-    def of(cls, config: pytest.Config, session: Session, chain: Chain, planned: ChainPlan) -> _Plan:
-        settings, looks, stacks = session.settings, session.policy.looks_of(planned), list(planned.stacks)
-        if not chain.timed:
-            return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
-        if flag := options.runs_once_by(config):
-            return cls._fixed(stacks, 1, f"1, because of {flag}")
-        first, last = looks.rounds[0], looks.max_rounds
-        additional = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
-        additional += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
-        budgets = {
-            stack: [budget for test in planned.tests if test.stack == stack for budget in test.budgets]
-            for stack in stacks
-        }
-        # Verdicts between kernels apply to all stacks.
-        between = len(options.value(config, "kernel")) > 1 and options.value(config, "max-regression") is not None
-        judged = {stack: between or bool(budgets[stack]) for stack in stacks}
-        max_rounds = {stack: last if judged[stack] else first for stack in stacks}
-        for stack in stacks if session.budgets.confirmed > 1 else ():
-            if any(budget.overhead is not None for budget in budgets[stack]):
-                max_rounds[stack] += last
-        # These run as long as any other stack.
-        for stack in {chain.baseline, chain.control} & max_rounds.keys():
-            max_rounds[stack] = max(max_rounds.values())
-        if settings.discard_rounds:
-            max_rounds = {stack: rounds + last for stack, rounds in max_rounds.items()}
-        rounds_text = str(first) if first == last else f"{first} to {last}, judged after every eighth"
-        if first != last and not any(judged.values()):
-            rounds_text = f"{first}, because there are no budgets to decide"
-        return cls(rounds_text + additional, dict.fromkeys(stacks, first), max_rounds)
-
-    @classmethod
-    def _fixed(cls, stacks: Iterable[str], rounds: int, text: str) -> _Plan:
-        runs = dict.fromkeys(stacks, rounds)
-        return cls(text, runs, runs)
+def _rounds(config: pytest.Config, session: Session, chain: Chain, runs: Runs) -> str:
+    """Describe the rounds of a chain."""
+    if not chain.timed:
+        return "none: nothing is measured, and each stack is built as pytest runs the tests"
+    if flag := options.runs_once_by(config):
+        return f"1, because of {flag}"
+    confirms = session.budgets.confirmed > 1 and not runs.undecided
+    additional = f", and at most {runs.last} more to confirm failures" if confirms else ""
+    if session.settings.discard_rounds:
+        additional += f", and at most {runs.last} more in place of discarded ones"
+    rounds = str(runs.first) if runs.first == runs.last else f"{runs.first} to {runs.last}, judged after every eighth"
+    if runs.undecided:
+        rounds += ", because there are no budgets to decide"
+    return rounds + additional
 
 
 @dataclass(frozen=True)
@@ -131,18 +100,13 @@ class _Kernels:
     names: tuple[str, ...]
     boots: int
 
-    @property
-    def guests(self) -> int:
-        """Return the number of places in which each stack runs."""
-        return max(1, len(self.names) * self.boots)
-
-    def lines(self, plan: _Plan) -> Iterator[str]:
+    def lines(self, runs: Runs) -> Iterator[str]:
         if not self.names:
             return
         boots = f"{self.boots} boots each" if self.boots > 1 else "1 boot each"
         first, *further = self.names
         yield f"kernels: {', '.join([f'{first} (baseline)', *further])}; {boots}"
-        yield f"turns: a stack on a kernel, one at a time: {len(plan.max_rounds) * self.guests} in the first round"
+        yield f"turns: a stack on a kernel, one at a time: {len(runs.by_cell)} in the first round"
 
 
 def _name(chain: Chain, stack: str) -> str:
@@ -183,42 +147,14 @@ def _missing(planned: ChainPlan) -> Iterator[str]:
         yield f"{reason} ({first_names(stacks_without)})"
 
 
-def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], kernels: _Kernels) -> str:
-    ends = dict.fromkeys(sum(rounds.values()) * kernels.guests for rounds in (plan.min_rounds, plan.max_rounds))
-    runs = f"{' to '.join(map(str, ends))} runs of stacks"
+def _time(session: Session, chain: Chain, runs: Runs, earlier: list[Results], kernels: _Kernels) -> str:
+    text = f"{runs} of stacks"
     if kernels.names:
-        return f"not known, because each kernel has its own speed; {runs}, and the boots"
-    seconds = {
-        stack: seconds_of_run(earlier, chain.id, chain.device.spec, chain.steps, stack, scale=session.settings.scale)
-        for stack in plan.max_rounds
-    }
-    unknown = [stack for stack, seconds_of_one in seconds.items() if seconds_of_one is None]
-    if unknown:
+        return f"not known, because each kernel has its own speed; {text}, and the boots"
+    times = runs.seconds(session, chain, earlier)
+    if isinstance(times, list):
         hint = "" if earlier else "; --fsstack-history or --fsstack-compare names earlier runs"
-        return f"not known, because there is no earlier run of {first_names(unknown)}; {runs}{hint}"
-    shortest, longest = (
-        timedelta(
-            seconds=round(
-                sum(runs_by_stack[stack] * (seconds_of_one or 0.0) for stack, seconds_of_one in seconds.items())
-            )
-        )
-        for runs_by_stack in (plan.min_rounds, plan.max_rounds)
-    )
+        return f"not known, because there is no earlier run of {first_names(times)}; {text}{hint}"
+    shortest, longest = (timedelta(seconds=round(seconds)) for seconds in times)
     duration = f"about {shortest}" if shortest == longest else f"about {shortest}, at most about {longest}"
-    return f"{duration}, as in the last run of these stacks; {runs}"
-
-
-def _earlier(config: pytest.Config) -> list[Results]:
-    """Return the runs that the command line names, the latest last. Raises `pytest.UsageError`."""
-    runs: list[Results] = []
-    if directory := options.value(config, "history"):
-        path = history.file_of(directory, identity.machine_id())
-        with options.blaming_option(config, "history"):
-            try:
-                runs += history.read(path).runs if path.exists() else []
-            except OSError as error:
-                raise ValueError(f"{path}: {error.strerror}") from None
-    with options.blaming_option(config, "compare"):
-        for source in options.value(config, "compare"):
-            runs += earlier_runs(source).values()
-    return sorted(runs, key=lambda run: run.start)
+    return f"{duration}, as in the last run of these stacks; {text}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pytest
 from pytest_fsstack import options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_fsstack.data.scale import Sizes
     from pytest_fsstack.options.settings import Settings
@@ -79,6 +81,39 @@ def _gate(config: pytest.Config) -> str:
     # A budget in the ini may be for other sessions.
     sources = [*(options.given_for(config, name) for name in names), options.on_command_line(config, "budget")]
     return next((source.where for source in sources if source), "")
+
+
+def unknown_words(config: pytest.Config, collected: Sequence[pytest.Item], selected: int) -> list[str]:
+    """Return lines about words of ``-k`` that select nothing, and about an expression that selects no test."""
+    from pytest_fsstack.rounds.chains import parameter_of
+
+    expression: str = config.option.keyword
+    stacks = {parameter.stack.id: None for item in collected if (parameter := parameter_of(item))}
+    if not expression or not stacks:
+        return []
+    names = {name.lower() for item in collected for name in [*item.keywords, *item.nodeid.split("::")]}
+    lines = []
+    words = [word for word in re.findall(r"[^\s()]+", expression) if word not in ("and", "or", "not")]
+    for word in dict.fromkeys(words):
+        if not any(word.lower() in name for name in names):
+            near = _nearest(word.lower(), stacks, names)
+            lines.append(f"-k: nothing is called {word!r}{f'; did you mean {near}?' if near else ''}")
+    if not selected:
+        ids, further = list(stacks)[:40], len(stacks) - 40
+        more = f" and {further} more" if further > 0 else ""
+        lines.append(f"-k {expression!r} selects none of {len(collected)} tests. Stacks: {', '.join(ids)}{more}")
+        lines.append("--collect-only -q without -k lists all tests")
+    return lines
+
+
+def _nearest(word: str, stacks: Iterable[str], names: Iterable[str]) -> str:
+    """Return the stack, the layer or another name that is most like a word, or an empty text."""
+    layers = {layer for stack in stacks for layer in re.split(r"[+:-]", stack)}
+    parts = {part for name in names for part in re.split(r"\W+|_(?=[a-z])", name)}
+    for candidates in [*stacks, *layers], [*names, *parts]:
+        if near := difflib.get_close_matches(word, candidates, n=1):
+            return near[0]
+    return ""
 
 
 def sizes_of(item: pytest.Item, scale: str) -> Sizes:
