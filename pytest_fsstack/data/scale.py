@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,10 +24,12 @@ CORPUS = {"smoke": (150, 1_500_000), "small": (2_500, 40_000_000), "paper": (36_
 class Sizes:
     """The sizes of a scenario at one scale. A scenario adds fields of its own in a subclass.
 
-    `space` is the required size of the device in bytes. It includes the overhead of filesystems.
+    `space` is the required size of the device in bytes. It includes the overhead of filesystems. `most` is the largest
+    size for steps that read the whole device.
     """
 
     space: int
+    most: int | None = field(default=None, kw_only=True)
 
 
 _Sizes = TypeVar("_Sizes", bound=Sizes)
@@ -40,12 +42,16 @@ def sizes_at(scales: Mapping[str, _Sizes], scale: str) -> _Sizes:
     return scales[scale]
 
 
-def why_too_large(sizes: Sizes, scale: str, device: Device, directory: Path) -> str | None:
-    """Return why these sizes cannot fit the device and what to do about it, or None if they can.
+def why_unfit(sizes: Sizes, scale: str, device: Device, directory: Path) -> str | None:
+    """Return why these sizes do not fit the device and what to do about it, or None if they do.
 
     The files of loop devices are in `directory`. Raises OSError.
     """
     room = device.room(directory)
+    size = max((size for member in device.members for size in member.sizes(1)), default=0)
+    if sizes.most is not None and size > sizes.most:
+        what = f"it reads the whole device many times, and {device.spec} has {format_size(size)}"
+        return f"{what}: take a device or partition of at most {format_size(sizes.most)}"
     if room >= sizes.space:
         return None
     return (

@@ -423,8 +423,9 @@ OPTIONS = (
         "how big the steps of a scenario are: smoke (seconds, and five rounds), small (minutes; default) or paper (as "
         "published)",
         choices=("smoke", "small", "paper"),
-        doc="Sizes that do not fit the device are refused if you gave the scale, and skipped otherwise. `smoke` runs "
-        "the fewest rounds for a verdict: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
+        doc="Tests whose sizes do not fit the device are skipped. If none fits the scale that you gave, nothing runs. "
+        "`smoke` runs the fewest rounds for a verdict: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides "
+        "that.",
     ),
     Option(
         "label",

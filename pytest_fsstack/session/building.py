@@ -42,6 +42,8 @@ class Builder:
         self.mounts: list[str] = []
         self.commands: list[str] = []
         self._cleaned_up = False
+        #: The stack that stands, if there is one.
+        self._standing: Built | None = None
 
     @cached_property
     def machine(self) -> RealMachine:
@@ -236,13 +238,27 @@ class Builder:
             _close(undo)
             raise
         self.mounts = built.mounts()
+        self._standing = built
         try:
             yield built
         finally:
+            self._standing = None
             end_if_forked(owner)
             undo.callback(_leave_stack, [place.files, place.mountpoints, built.bottom.path], start)
             if problem := _close(undo):
                 fail(problem)
+
+    def explain(self, error: BaseException) -> None:
+        """Add to an error of a test that the file below the stack has no room to grow, if that is so."""
+        full = self._standing.why_full() if self._standing else ""
+        if not full or full in str(error):
+            return
+        if isinstance(error, OSError) and error.strerror:
+            error.strerror = f"{full}; {error.strerror}"
+        elif error.args and error.args[0] == str(error):
+            error.args = (f"{full}; {error}", *error.args[1:])
+        elif hasattr(error, "add_note"):  # from Python 3.11 on
+            error.add_note(full)
 
     def close(self) -> list[str]:
         """Undo the changes of the session. Return what could not be undone."""

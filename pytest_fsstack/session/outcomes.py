@@ -27,7 +27,9 @@ class Outcomes:
         self._session.internal_error = self._session.internal_error or text
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+        if call.excinfo and isinstance(call.excinfo.value, Exception):
+            self._session.builder.explain(call.excinfo.value)
         report = yield
         if place := self._place(item):
             report.fsstack_place = place

@@ -135,21 +135,28 @@ def sizes_or_failure(item: pytest.Item, scale: str) -> Sizes:
         pytest.fail(f"{item.nodeid}: {error}", pytrace=False)
 
 
-def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: Mistakes) -> None:
-    """Refuse sizes that do not fit the device before anything starts. Skip the test if the size is a default."""
-    from pytest_fsstack.data.scale import why_too_large
+def check_sizes(chains: Iterable[Chain], settings: Settings, mistakes: Mistakes) -> None:
+    """Skip the tests whose sizes do not fit the device. If none fits at a scale that was given, refuse the session."""
+    from pytest_fsstack.data.scale import why_unfit
 
-    if item.get_closest_marker("fsstack_sizes") is None:
-        return
     directory = settings.directory or Path(tempfile.gettempdir())
-    try:
-        problem = why_too_large(sizes_of(item, settings.scale), settings.scale, chain.device, directory)
-    except (ValueError, OSError) as error:
-        mistakes.add(f"fsstack_sizes: {error}", item)
-        return
-    if problem and settings.scale_given:
-        mistakes.add(problem, item)
-    elif problem:
+    problems: list[tuple[Chain, pytest.Item, str]] = []
+    fitting = False
+    for chain, item in ((each, item) for each in chains for item in each.examples()):
+        if item.get_closest_marker("fsstack_sizes") is None:
+            fitting = True
+            continue
+        try:
+            problem = why_unfit(sizes_of(item, settings.scale), settings.scale, chain.device, directory)
+        except (ValueError, OSError) as error:
+            mistakes.add(f"fsstack_sizes: {error}", item)
+            continue
+        fitting = fitting or not problem
+        if problem:
+            problems.append((chain, item, problem))
+    for chain, item, problem in problems:
+        if settings.scale_given and not fitting:
+            mistakes.add(problem, item)
         for other in chain.of_step(item):
             other.add_marker(pytest.mark.skip(reason=problem))
 

@@ -130,7 +130,7 @@ class Session:
             for item in chain.examples():
                 marks.check(item, lambda: self.table_layouts, self.mistakes)
                 self.budgets.check_marks(item, self.mistakes)
-                selecting.check_sizes(item, chain, self.settings, self.mistakes)
+        selecting.check_sizes(dict.fromkeys(chains.values()), self.settings, self.mistakes)
         self.budgets.check(items, chains, self.mistakes)
         if chains:
             self.budgets.check_ini(parameter.stack.id for parameter in self.parameters)

@@ -411,16 +411,21 @@ class Built:
         try:
             yield
         except (commands.CommandError, OSError, OptionError) as error:
-            message = f"could not {what} `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
-            raise BuildError(message + self._no_space() + kernel.heard()) from error
+            reason = f"layer {layer.name}: {reason_of(error)}"
+            full = self.why_full()
+            reason = f"{full}; {reason}" if full else reason + kernel.heard()
+            raise BuildError(f"could not {what} `{self.spec}` on {self.on.spec}: {reason}") from error
 
-    def _no_space(self) -> str:
-        """Return the probable cause of an error if the file of the loop device cannot grow: tools report I/O errors."""
-        directory = self._context.directory
-        # Without the directory, the error says enough.
-        with contextlib.suppress(OSError):
-            if self.on.spec == "loop" and self.machine.free(directory) < _FULL:
-                return f"; {directory} is full: {self.on.advice(0)}"
+    def why_full(self) -> str:
+        """Return why writing to the stack fails although it has space: the file of a loop device cannot grow.
+
+        Tools and the kernel then report I/O errors. Empty if the file has room.
+        """
+        if full := _why_full(self.on, self._context):
+            return full
+        for layer, place in zip(self.stack.layers, self._places):
+            if layer.name == "loop" and _is_full(self.machine, place.path):
+                return f"no space is left below the file of the layer loop, in {place.path}: give the stack more"
         return ""
 
     @_fixed_umask()
@@ -464,9 +469,25 @@ class Built:
             if stop is not None:
                 raise stop
             text = reason_of(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
+            full = "".join(f"{why}; " for why in filter(None, [self.why_full()]))
             raise BuildError(
-                f"could not take down `{self.spec}` on {self.on.spec}: layer {layer.name}: {text}"
+                f"could not take down `{self.spec}` on {self.on.spec}: {full}layer {layer.name}: {text}"
             ) from first
+
+
+def _is_full(machine: Machine, directory: Path) -> bool:
+    # Without the directory, the error says enough.
+    with contextlib.suppress(OSError):
+        return machine.free(directory) < _FULL
+    return False
+
+
+def _why_full(device: Device, context: BuildContext) -> str:
+    """Return why writing to a session's device fails, if it is a file without room to grow. Empty otherwise."""
+    directory = context.directory
+    if device.spec != "loop" or not _is_full(context.machine, directory):
+        return ""
+    return f"no space is left below the loop file, in {directory.parent}: name another directory with --fsstack-dir"
 
 
 @contextlib.contextmanager
@@ -489,8 +510,9 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
                     disks = (disk.path for disk in built.disks)
                     undo.enter_context(built.tuning.bottom(*disks, topmost=not stack.has_block_layer))
                 except (commands.CommandError, OSError) as error:
-                    message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
-                    raise BuildError(message + kernel.heard()) from error
+                    full = _why_full(device, context)
+                    reason = f"{full}; {reason_of(error)}" if full else reason_of(error) + kernel.heard()
+                    raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {reason}") from error
             closing.callback(built._close)
             for layer in stack.layers:
                 signals.safe_point()
