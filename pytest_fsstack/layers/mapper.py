@@ -42,6 +42,7 @@ def held(machine: Machine, ours: Callable[[str], bool], make: Callable[[], objec
         make()
         devices = machine.mappings(ours)
         for device in devices.values():
+            mounts.note_new(device)
             opening.enter_context(machine.held_open(device))
         _remove(machine, devices)
         hold = opening.pop_all()
@@ -74,7 +75,8 @@ def _wait_for_the_end(machine: Machine, mappings: Mapping[str, Path]) -> None:
         # The name is empty while the kernel removes a mapping.
         return {name: device for name, device in mappings.items() if machine.mapping_name(device) in (name, "")}
 
-    if not machine.wait_until(lambda: not left(), 15.0):
+    patience = min((mounts.patience(device, 15.0) for device in left().values()), default=0.0)
+    if not machine.wait_until(lambda: not left(), patience):
         for name, device in left().items():
             raise OSError(f"{device} ({name}) is still {mounts.in_use(machine, device)}")
 

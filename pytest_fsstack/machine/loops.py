@@ -39,13 +39,14 @@ def attached(machine: Machine, image: int, direct_io: bool, sector: int) -> Iter
         blockdev.forget_cache(loop)
 
     ours = _backing_file(path)
+    mounts.note_new(path)
     try:
         yield Loop(path, file.st_blocks == 0, check, verify)
     finally:
         # The last close detaches it. So other users must be found here, and not by the next stack.
         os.close(loop)
         # Another program may get the number immediately.
-        if not machine.wait_until(lambda: _backing_file(path) != ours, 10.0):
+        if not machine.wait_until(lambda: _backing_file(path) != ours, mounts.patience(path, 10.0)):
             raise OSError(errno.EBUSY, f"{path} is still {mounts.in_use(machine, path)}")
 
 

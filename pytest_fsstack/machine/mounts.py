@@ -176,6 +176,9 @@ def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: b
     a file some time after its last close. After that, it is detached lazily, and the error mentions that. If another
     program has unmounted it, that is an error too, because later reads and writes went to another directory.
 
+    Swap space, mounts and loop devices that a test has left on it are ended, and raise an error that names them. What
+    uses the mount and cannot change while this waits is not waited for.
+
     `served` means that the session runs the FUSE server of this mount. Its connection is aborted before the lazy
     unmount.
     """
@@ -187,7 +190,7 @@ def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: b
 def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> None:
     deadline = time.monotonic() + patience
     tries = 0
-    swap: list[str] = []
+    ended: list[str] = []
     while True:
         tries += 1
         try:
@@ -199,25 +202,67 @@ def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> N
                     raise unmounted_by_others(error.argv) from None
                 break
             # Once the mount is detached, a swap file has no name for swapoff.
-            if not swap and (swap := swap_space(target)):
-                with contextlib.suppress(commands.CommandError):  # it will be listed as a user
-                    machine.run("swapoff", *swap)
+            if tries == 1 and error.returncode is not None and (ended := _end_leftovers(machine, target)):
                 continue
             # Without an exit code, umount got no answer, and would get none again.
-            if error.returncode is None or time.monotonic() > deadline:
+            if error.returncode is None or time.monotonic() > deadline or _will_stay(target):
                 # Searching for users may query the filesystem.
                 users = "" if error.returncode is None else in_use(machine, target)
                 if served:
                     abort_fuse(machine, target)
-                if machine.mount_at(target):
+                if mount := machine.mount_at(target):
                     machine.run("umount", "-l", target)
+                    _detached.add(blockdev.number_of_name(mount.source) or mount.device)
                 detached = "detached: it is unmounted once all who use it have ended"
                 text = "; ".join(filter(None, (error.stderr, users, detached)))
                 raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
         time.sleep(0.05)
-    if swap:
-        what_to_do = f"`swapoff {' '.join(swap)}` before the test ends; the teardown has done so"
-        raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "swap space was left on it")
+    if ended:
+        what_to_do = f"`{'; '.join(ended)}` before the test ends; the teardown has done so"
+        raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "it was left in use")
+
+
+#: Numbers of devices with a filesystem that was unmounted lazily, because it was in use.
+_detached: set[str] = set()
+
+
+def patience(device: Path, seconds: float) -> float:
+    """Return how long to wait until a device is free: not at all if its filesystem could not be unmounted."""
+    return 0.0 if blockdev.number_of_name(os.fspath(device)) in _detached else seconds
+
+
+def note_new(device: Path) -> None:
+    """Note that a device is new. An earlier one may have had its number."""
+    _detached.discard(blockdev.number_of_name(os.fspath(device)) or "")
+
+
+def _end_leftovers(machine: Machine, target: Path) -> list[str]:
+    """End swap space, mounts and loop devices on a mount. Return the commands for that, also of those that failed."""
+    what_ends = [
+        *(["swapoff", name] for name in swap_space(target)),
+        *(["umount", place] for place in reversed(below(target)) if place != os.fspath(target)),
+        *(["losetup", "-d", f"/dev/{loop}"] for loop in _loops_on(target)),
+    ]
+    for argv in what_ends:
+        with contextlib.suppress(commands.CommandError):  # it will be listed as a user
+            machine.run(*argv)
+    return [" ".join(argv) for argv in what_ends]
+
+
+def _loops_on(target: Path) -> dict[str, str]:
+    """Return the loop devices on files below a mount, with the files."""
+    files = {}
+    for entry in (blockdev.SYS / "block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # it may be detached meanwhile
+            if (file := entry.read_text().strip()).startswith(f"{target}/"):
+                files[entry.parent.parent.name] = file
+    return files
+
+
+def _will_stay(target: Path) -> bool:
+    """Whether a mount has a user that cannot end while this process waits."""
+    own = processes.own_files(target, ()) if threading.active_count() == 1 else []
+    return bool(own or _loops_on(target) or below(target)[1:])
 
 
 def abort_fuse(machine: Machine, target: Path) -> bool:
@@ -309,14 +354,27 @@ def _ask_for_space(target: Path, answers: list[int]) -> None:
 def in_use(machine: Machine, place: Path) -> str:
     """Describe who uses a mount or a block device."""
     swap = [f"swap space ({name}), which `swapoff` ends" for name in swap_space(place)]
-    if users := [*processes.users(place, machine.daemons), *swap]:
+    loops = [f"/dev/{loop} on {file}{_users_of_loop(loop)}" for loop, file in _loops_on(place).items()]
+    nested = [f"a mount at {other}, which `umount` ends" for other in below(place) if other != os.fspath(place)]
+    if users := [*processes.users(place, machine.daemons), *swap, *loops, *nested]:
         return f"in use by: {', '.join(users)}"
+    if blockdev.number_of_name(os.fspath(place)) in _detached:
+        return "in use by its filesystem, which could not be unmounted"
     if _lives_without_mount(place):
         return (
             f"in use by a filesystem that is not mounted any more, as a frozen one is: mount {place} again and thaw it "
             "(fsfreeze -u)"
         )
     return "in use, but no process that uses it was found"
+
+
+def _users_of_loop(loop: str) -> str:
+    """Return what uses a loop device: mounts and devices on it."""
+    device = blockdev.SYS / "block" / loop
+    number = blockdev.read(device / "dev")
+    users = [mount.target for mount in table() if mount.device == number]
+    users += sorted(holder.name for holder in (device / "holders").iterdir())
+    return f", which {' and '.join(users)} use" if users else ", which `losetup -d` ends"
 
 
 def swaps(proc: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -81,3 +82,80 @@ def test_swap_space_is_named(loop_device: LoopDevice) -> None:
     with swapped_on(loop.path):
         assert "swapoff" in mounts.in_use(RealMachine(), loop.path)
     assert "swapoff" not in mounts.in_use(RealMachine(), loop.path)
+
+
+def time_of_taking_down(undo: ExitStack, *named: str) -> float:
+    """Take a stack down on which something was left that the error must name. Return the seconds that it took."""
+    started = time.monotonic()
+    with pytest.raises(BuildError) as caught:
+        undo.close()
+    seconds = time.monotonic() - started
+    assert [name for name in named if name not in str(caught.value)] == []
+    assert "fsfreeze" not in str(caught.value)
+    return seconds
+
+
+#: The fewest seconds that a stack in use was waited for: 10 for the mount, and 10 for the device below.
+WAITED = 20.0
+
+
+@pytest.mark.parametrize("stack", ["ext4", "xfs", "ext4 | bind", "ext4 | loop(size='310M') | xfs"])
+def test_a_loop_device_of_a_test_is_named_and_detached(context: BuildContext, stack: str) -> None:
+    with ExitStack() as undo:
+        made = undo.enter_context(built(stack, LoopFile(400 << 20), context))
+        below = made.bottom.path
+        image, file = image_of(below), made.path / "file"
+        file.write_bytes(bytes(1 << 20))
+        loop = Path(run("losetup", "--find", "--show", file))
+        assert time_of_taking_down(undo, f"losetup -d {loop}") < WAITED
+    assert image_of(loop) != str(file)
+    assert image_of(below) != image
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_mounts_of_a_test_are_named_and_unmounted(context: BuildContext, depth: int) -> None:
+    with ExitStack() as undo:
+        made = undo.enter_context(built("ext4", LoopFile(400 << 20), context))
+        below = made.bottom.path
+        top = made.path
+        image, nested = image_of(below), [top]
+        for _ in range(depth):
+            nested.append(nested[-1] / "nested")
+            nested[-1].mkdir()
+            run("mount", "-t", "tmpfs", "tmpfs", nested[-1])
+        assert time_of_taking_down(undo, *(f"umount {place}" for place in nested[1:])) < WAITED
+    assert mounts.below(top) == []
+    assert image_of(below) != image
+
+
+def test_a_filesystem_in_a_file_of_the_stack_is_unmounted_and_detached(context: BuildContext) -> None:
+    with ExitStack() as undo:
+        made = undo.enter_context(built("ext4", LoopFile(400 << 20), context))
+        image, nested = made.path / "image", made.path / "nested"
+        image.write_bytes(bytes(16 << 20))
+        run("mkfs.ext4", "-q", image)
+        nested.mkdir()
+        loop = Path(run("losetup", "--find", "--show", image))
+        run("mount", loop, nested)
+        assert time_of_taking_down(undo, f"umount {nested}", f"losetup -d {loop}") < WAITED
+    assert image_of(loop) != str(image)
+
+
+def test_a_loop_device_that_is_in_use_elsewhere_is_named_and_not_waited_for(
+    context: BuildContext, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with ExitStack() as undo:
+        made = undo.enter_context(built("ext4", LoopFile(400 << 20), context))
+        below, image = made.bottom.path, made.path / "image"
+        image.write_bytes(bytes(16 << 20))
+        run("mkfs.ext4", "-q", image)
+        loop = Path(run("losetup", "--find", "--show", image))
+        run("mount", loop, elsewhere)
+        behind = image_of(below)
+        try:
+            assert time_of_taking_down(undo, str(loop), str(elsewhere)) < WAITED
+        finally:
+            run("umount", elsewhere)
+    assert commands.wait_until(lambda: image_of(below) != behind, 60)
