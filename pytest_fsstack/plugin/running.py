@@ -104,7 +104,7 @@ class Running:
     def pytest_report_collectionfinish(self) -> list[str]:
         lines = header(self._session) if self._session.chains else []
         lines += [f"fsstack: {line}" for line in self._unknown_words]
-        if self._session.chains and not self._session.only_looks:
+        if self._session.chains and self._session.is_planned and not self._session.only_looks:
             from pytest_fsstack.preflight.announcement import announcement
 
             lines.append(f"fsstack: {announcement(self._session)}")

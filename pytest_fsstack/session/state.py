@@ -59,6 +59,8 @@ class Session:
         self.builder = Builder(config, settings, self.interject)
         #: The chain of each selected test on stacks.
         self.chains: dict[pytest.Item, Chain] = {}
+        #: Whether `plan` has accepted the selected tests.
+        self.is_planned = False
         #: The number of selected chains that measure.
         self.timed_chains = 0
         #: The internal error (of pytest or a plugin) that ended the session.
@@ -149,6 +151,7 @@ class Session:
             self.set_up_machine()
             if not self.is_worker:
                 self.builder.try_settings(parameter for chain in chains.values() for parameter in chain.stacks.values())
+        self.is_planned = True
         if plugin and (chains or options.worker_input(self.config)):
             from pytest_fsstack.rounds.progress import Progress
             from pytest_fsstack.rounds.runner import Runner

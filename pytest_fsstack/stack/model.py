@@ -909,7 +909,7 @@ def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes
         for name, cls in layer_classes.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
     ]
-    what = f"{above.name} needs a {kinds} below it, and {below_name} gives a {below_gives.kind}"
+    what = f"{above.name} needs a {kinds} below it; {below_name} gives a {below_gives.kind}"
     return what, f"put {_joined_by_or(between)} between them" if between else ""
 
 
