@@ -20,7 +20,7 @@ are then their headers, configuration and other small files, and their names. Ea
     pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     stacks with the device-mapper
 
 The mirrors `btrfs-raid1`, `zfs-mirror` and `md-raid1` take two devices, and each flip is on one of them. The whole
-device is read for each flip, so take a small one. Devices above 8 GiB are skipped. XFS needs 300 MiB.
+device is read for each flip, so take a small one. Devices above 4 GiB are skipped. XFS needs 300 MiB.
 
 The test fails if data are wrong without an error, unless each layer declares `Limit.CHECKSUMS`. It fails if files are
 missing without an error, unless each layer declares `Limit.NAME_CHECKSUMS`. The controls are stacks that do not check
@@ -52,7 +52,7 @@ class Flips(Sizes):
 
 
 #: The largest device in bytes. All of it is read for each flip.
-MOST = 8 << 30
+MOST = 4 << 30
 #: The controls: one copy of contents, which no layer checks.
 UNCHECKED = ("ext4", "ext4-no-csum", "xfs", "fscrypt", "encfs", "ecryptfs", "luks")
 #: The number of flips after which a known fault must have caused a failure.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def announcement(session: Session) -> str:
-    """Return how many tests run on how many stacks, and about how long. Tests that will be skipped do not count."""
+    """Return how many tests run on how many stacks, and about how long. Tests that cannot run do not count."""
     skipped, fewest, most, stacks = 0, 0, 0, set[str]()
     known, shortest, longest, sized = True, 0.0, 0.0, True
     earlier = runs_before(session.config)
@@ -43,7 +43,7 @@ def announcement(session: Session) -> str:
         else:
             shortest, longest = shortest + seconds[0], longest + seconds[1]
     text = counted(len(session.chains), "test")
-    text += f", of which {skipped} will be skipped (-rs shows why)" if skipped else ""
+    text += f", of which {skipped} cannot run here (-rs shows why)" if skipped else ""
     if not fewest:
         return text
     text += f"; {'' if fewest == most else f'{fewest} to '}{counted(most, 'run')} of {counted(len(stacks), 'stack')}"

@@ -66,6 +66,9 @@ def described(
             if key in described_before:
                 yield f"\n  {_name(chain, stack)}: the commands are those of {described_before[key]}"
                 continue
+            if lack := parameter.fits.missing():
+                yield f"\n  {_name(chain, stack)}: cannot be built: {lack}"
+                continue
             described_before[key] = f"{stack} in {chain.id}"
             explanation = explained(parameter.stack, chain.device)
             yield f"\n  {_name(chain, stack)}:"
