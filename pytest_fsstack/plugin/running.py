@@ -116,9 +116,10 @@ class Running:
         if stacks := self._session.lacking_kernel():
             from pytest_fsstack.kernels.advice import another_kernel
 
-            first, second = another_kernel(stacks)
+            first, *commands = another_kernel(stacks, list(map(str, self._session.config.invocation_params.args)))
             terminalreporter.write_line(f"fsstack: {first}")
-            terminalreporter.write_line(second)
+            for command in commands:
+                terminalreporter.write_line(command)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> Generator[None]:

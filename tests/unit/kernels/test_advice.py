@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,20 +26,34 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_newest_kernel_that_does_not_run_is_named(boot: Path) -> None:
     for version in "6.9.1-amd64", "6.18.0", "6.12.3-amd64":
         (boot / f"vmlinuz-{version}").touch()
-    first, second = advice.another_kernel(["luks+ext4"])
+    first, *_, command = advice.another_kernel(["luks+ext4"], ["test_it.py", "-k", "x y"])
     assert first.startswith("luks+ext4: ")
     assert "KVM" in first
-    assert second.endswith(f"--fsstack-kernel={boot}/vmlinuz-6.12.3-amd64")
+    words = shlex.split(command)
+    assert words[:6] == [sys.executable, "-m", "pytest", "test_it.py", "-k", "x y"]
+    assert words[6:] == [f"--fsstack-kernel={boot}/vmlinuz-6.12.3-amd64", "--fsstack-scale=smoke", "-k", "luks+ext4"]
+
+
+def test_the_commands_bring_what_guests_need(boot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra `kernel`, the line could not run."""
+    (boot / "vmlinuz-6.9.1-amd64").touch()
+    lacks = needs.not_installed("needs file", "file"), needs.MissingRequirement(needs.Missing.OTHER, "needs vng", "pip")
+    monkeypatch.setattr(needs, "lacking", lambda every: lacks)
+    _, packages, pip, _ = advice.another_kernel(["luks+ext4"], [])
+    assert packages.split()[-1] == "file"
+    assert pip.split()[-2:] == ["pytest-xdist", "virtme-ng"]
 
 
 @pytest.mark.parametrize("manager", needs.INSTALL)
 def test_without_one_it_says_how_to_get_one(boot: Path, monkeypatch: pytest.MonkeyPatch, manager: str) -> None:
     (boot / "vmlinuz-6.18.0").touch()
     monkeypatch.setattr(needs, "package_manager", lambda: manager)
-    first, second = advice.another_kernel(["a", "b"])
+    monkeypatch.setattr(needs, "lacking", lambda every: [])
+    first, install, command = advice.another_kernel(["a", "b"], [])
     assert first.startswith("a, b: ")
-    assert needs.install_command([advice._PACKAGES[manager]]) in second
-    assert second.endswith(f"--fsstack-kernel={boot}/vmlinuz-VERSION")
+    assert install.strip() == needs.install_command([advice._PACKAGES[manager]])
+    assert f"--fsstack-kernel={boot}/vmlinuz-VERSION" in command
+    assert shlex.split(command)[-1] == "a or b"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +63,7 @@ def test_kvm_is_told_as_far_as_it_is_known(
     boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, told: str
 ) -> None:
     monkeypatch.setattr(vm, "known_to_accelerate", lambda: known)
-    assert re.search(told, advice.another_kernel(["a"])[0])
+    assert re.search(told, advice.another_kernel(["a"], [])[0])
 
 
 @pytest.mark.parametrize("known", [None, False, True])
@@ -56,8 +72,8 @@ def test_its_lines_are_short(monkeypatch: pytest.MonkeyPatch, known: bool | None
     monkeypatch.setattr(advice, "_newest", lambda: None)
     for manager in needs.INSTALL:
         monkeypatch.setattr(needs, "package_manager", lambda manager=manager: manager)
-        lines = advice.another_kernel([f"luks+ext4-with-many-options-{number}" for number in range(9)])
-        assert max(len(f"fsstack: {line}") for line in lines) <= 120
+        first, *_ = advice.another_kernel([f"luks+ext4-with-many-options-{number}" for number in range(9)], [])
+        assert len(f"fsstack: {first}") <= 120
 
 
 def test_nothing_is_booted_to_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
