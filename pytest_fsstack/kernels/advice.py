@@ -41,9 +41,7 @@ def another_kernel(stacks: Sequence[str], words: Sequence[str]) -> list[str]:
     chosen = " or ".join(stacks) if len(stacks) <= 3 else stacks[0]
     options = [f"--fsstack-kernel={kernel or _BOOT / 'vmlinuz-VERSION'}", "--fsstack-scale=smoke", "-k", chosen]
     commands.append(shlex.join([sys.executable, "-m", "pytest", *words, *options]))
-    first = (
-        f"{shortened(first_names(stacks), 40)}: not with this kernel, but in a VM ({_kvm()}):"
-    )
+    first = f"{shortened(first_names(stacks), 40)}: not with this kernel, but in a VM ({_kvm()}):"
     return [first, *(f"  {command}" for command in commands)]
 
 

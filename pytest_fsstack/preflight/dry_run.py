@@ -15,9 +15,9 @@ from pytest_fsstack.judging.course import ChainPlan
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.preflight.announcement import runs_before
 from pytest_fsstack.preflight.explain import explained
+from pytest_fsstack.preflight.runs import Runs, runs_of
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
-from pytest_fsstack.session.duration import Runs, runs_of
 from pytest_fsstack.stack.model import Device
 from pytest_fsstack.units import counted, first_names, format_size, show
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,18 @@ from tests.real.conftest import LoopDevice, lacking
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[2]
-#: Otherwise, the line runs for an hour or more.
-SHORT = "--fsstack-scale=smoke --fsstack-rounds=1"
+#: The scenarios of the line that take minutes even at this scale. Other tests run them.
+LONG = ("bit_rot", "contents", "databases", "posix", "power_cut", "ssd_encryption", "xfstests")
+#: Otherwise, the line runs for hours. All scenarios are collected.
+SHORT = ["--fsstack-scale=smoke", "--fsstack-rounds=1", "--color=no"]
+SHORT += [f"--deselect={directory}test_{name}.py" for name in LONG for directory in ("", "scenarios/")]
 
 
-def run_line(where: Path, *line: str, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_line(
+    where: Path, *line: str, short: bool = True, packages: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run pytest in a directory. `packages` is a directory with an installed package."""
-    environment = {**os.environ, "PYTEST_ADDOPTS": SHORT}
+    environment = {**os.environ, "PYTEST_ADDOPTS": shlex.join(SHORT) if short else "--color=no"}
     if packages is not None:
         environment["PYTHONPATH"] = str(packages)
     command = [sys.executable, "-m", "pytest", *line, "-p", "no:cacheprovider"]
@@ -38,7 +44,7 @@ def installed(directory: Path) -> Path:
 
 def outcomes(output: str) -> dict[str, int]:
     """Return the numbers in the last line of a session."""
-    last = re.sub(r"\x1b\[[0-9;]*m", "", output).strip().splitlines()[-1]
+    last = output.strip().splitlines()[-1]
     return {name: int(number) for number, name in re.findall(r"(\d+) (\w+)", last)}
 
 
@@ -53,8 +59,8 @@ def test_the_first_line_runs_as_it_stands(place: str, loop_device: LoopDevice, t
     done = run_line(where, f"--fsstack-device={device}", "-k", "btrfs", packages=packages)
     assert done.returncode == 0, done.stdout + done.stderr
     numbers = outcomes(done.stdout)
-    assert numbers["passed"] >= 20
-    assert numbers["skipped"] >= 5
+    assert numbers["passed"] >= 10
+    assert numbers["skipped"] >= 6  # those of `degraded`
     assert re.search(rf"^fsstack: {sum(numbers.get(name, 0) for name in COUNTED)} tests,.* runs of ", done.stdout, re.M)
     assert re.search(r"scenarios.* run", done.stdout)
 
@@ -80,7 +86,7 @@ def test_other_first_lines_are_accepted(name: str, loop_device: LoopDevice, tmp_
     if not devices:
         (tmp_path / "directory").mkdir()
         devices = [f"--fsstack-device=dir:{tmp_path / 'directory'}"]
-    done = run_line(ROOT, *devices, *words, "-q")
+    done = run_line(ROOT, *devices, *words, "-q", short=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^  stacks: |tests collected", done.stdout, re.M)
     if name in ("small device", "directory"):
