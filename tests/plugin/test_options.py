@@ -140,7 +140,7 @@ def test_a_remark_stands_below_the_tables(project: Project) -> None:
         (["--fsstack-device=/etc/passwd"], "*/etc/passwd *block device*"),
         (["--fsstack-device=sdb1"], "*'sdb1' * loop, ram*"),
         (["--fsstack-device=dir:/no/such"], "*--fsstack-device: * /no/such*"),
-        (["--fsstack-overwrite=/dev/sdz9"], "*--fsstack-overwrite=/dev/sdz9*device is loop*"),
+        (["--fsstack-overwrite=/dev/sdz9"], "*--fsstack-overwrite=/dev/sdz9*device is dir:*"),
         (["--fsstack-budget=lots"], "*'lots' *'luks[*]: 30%'*"),
         (["--fsstack-rounds=0"], "--fsstack-rounds: * 1 * 0)"),
         (["--fsstack-alpha=0.5"], "--fsstack-alpha: * 0 * 0.5* 0.5)"),
