@@ -11,6 +11,9 @@ BUG(LISTING_ENDS, "listing-ends", "directories", "a listing ends after 500 names
 BUG(LISTING_TYPES, "listing-types", "directories", "directories are listed as files")
 BUG(NAME_LONG, "name-long", "directories", "names above 250 bytes are refused")
 BUG(NAME_UTF8, "name-utf8", "directories", "a name that is not UTF-8 is refused")
+BUG(CASE_FOLDED, "case-folded", "directories", "a directory does not tell names apart that differ in case")
+BUG(CASE_LOWER, "case-lower", "directories", "new names are stored in lower case")
+BUG(NAME_COMPOSED, "name-composed", "directories", "a letter and its accent are stored as one character")
 BUG(RMDIR_FULL, "rmdir-full", "directories", "a directory with a name in it is removed")
 
 /* offsets and sizes beyond 2 and 4 GiB */
@@ -18,6 +21,12 @@ BUG(WRITE_32, "write-32", "offsets", "writes lose the upper half of their offset
 BUG(READ_31, "read-31", "offsets", "reads beyond 2 GiB return zeros")
 BUG(TRUNCATE_32, "truncate-32", "offsets", "truncating loses the upper half of the size")
 BUG(SIZE_32, "size-32", "offsets", "the size is reported modulo 4 GiB")
+BUG(READ_32, "read-32", "offsets", "reads beyond 4 GiB return what is 4 GiB before")
+BUG(WRITE_33, "write-33", "offsets", "writes wrap at 8 GiB")
+BUG(WRITE_41, "write-41", "offsets", "writes wrap at 2 TiB")
+BUG(COPY_32, "copy-32", "offsets", "the target of copy_file_range wraps at 4 GiB")
+BUG(ALLOCATE_32, "allocate-32", "offsets", "fallocate wraps at 4 GiB")
+BUG(DATA_32, "data-32", "offsets", "SEEK_DATA and SEEK_HOLE wrap at 4 GiB")
 
 /* sparse files */
 BUG(DATA_LATE, "data-late", "sparse", "SEEK_DATA returns the block after the right one")
@@ -68,6 +77,8 @@ BUG(ATIME_WRITE, "atime-write", "attributes", "writing changes the time of acces
 BUG(UTIME_SECONDS, "utime-seconds", "attributes", "times lose their nanoseconds")
 BUG(UTIME_SWAPPED, "utime-swapped", "attributes", "the times of access and modification are exchanged")
 BUG(UTIME_32, "utime-32", "attributes", "times after 2038 come back before 1970")
+BUG(UTIME_ONE, "utime-one", "attributes", "a time that is set alone is ignored")
+BUG(UTIME_PRESENT, "utime-now", "attributes", "a time that is set to the present is ignored")
 BUG(CHMOD_SPECIAL, "chmod-special", "attributes", "chmod loses set-uid, set-gid and sticky bits")
 BUG(CHMOD_MEMORY, "chmod-memory", "attributes", "chmod is forgotten at the next mount")
 BUG(WRITE_SUID, "write-suid", "attributes", "set-uid and set-gid survive a write by another user")

@@ -29,9 +29,9 @@ class Noticed:
 
     @property
     def calls(self) -> int:
-        """Return the length of the counterexample, which is the first and shortest, 0 if there is none."""
+        """Return the length of the counterexample of the worst finding, 0 if there is none."""
         _, found, calls = self.words.partition("; calls: ")
-        return len(calls.partition(" | ")[0].split("; ")) if found else 0
+        return len(calls.split("; ")) if found else 0
 
 
 def run(scenario: str, bug: str, *, scale: str = "small", seed: int | None = None) -> Noticed | None:

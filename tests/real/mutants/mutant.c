@@ -173,6 +173,33 @@ static int enter(int fd, struct fuse_entry_out *out)
 	return 0;
 }
 
+/* The name under which a directory with a bug has or gets this one. */
+static const char *stored(int parent, const char *name)
+{
+	static __thread char buffers[4][256];
+	static __thread unsigned next;
+	if (bug != CASE_FOLDED && bug != CASE_LOWER && bug != NAME_COMPOSED)
+		return name;
+	char *result = buffers[next++ % 4], *accent;
+	snprintf(result, sizeof buffers[0], "%s", name);
+	if (bug == NAME_COMPOSED && (accent = strstr(result, "e\u0301"))) {
+		memcpy(accent, "\u00e9", 2);
+		memmove(accent + 2, accent + 3, strlen(accent + 3) + 1);
+	}
+	for (char *letter = result; bug == CASE_LOWER && *letter; letter++)
+		*letter = *letter >= 'A' && *letter <= 'Z' ? *letter + 32 : *letter;
+	if (bug == CASE_FOLDED && faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+		DIR *dir = fdopendir(openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		struct dirent *entry;
+		while (dir && (entry = readdir(dir)))
+			if (!strcasecmp(entry->d_name, name))
+				snprintf(result, sizeof buffers[0], "%s", entry->d_name);
+		if (dir)
+			closedir(dir);
+	}
+	return result;
+}
+
 static int find(int parent, const char *name) { return openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC); }
 
 static void entered(const struct request *request, int fd)
@@ -193,7 +220,8 @@ static int refused_name(const char *name)
 
 static void lookup(const struct request *request)
 {
-	entered(request, find(node_of(request->head->nodeid)->fd, request->arg));
+	int parent = node_of(request->head->nodeid)->fd;
+	entered(request, find(parent, stored(parent, request->arg)));
 }
 
 static void attributes_of(const struct request *request, const struct node *node, int fd)
@@ -292,6 +320,10 @@ static int set(struct node *node, const struct fuse_setattr_in *in)
 		struct timespec times[2] = {
 			time_of(in->valid & FATTR_ATIME, in->valid & FATTR_ATIME_NOW, in->atime, in->atimensec),
 			time_of(in->valid & FATTR_MTIME, in->valid & FATTR_MTIME_NOW, in->mtime, in->mtimensec)};
+		if (bug == UTIME_ONE && (in->valid & (FATTR_ATIME | FATTR_MTIME)) != (FATTR_ATIME | FATTR_MTIME))
+			return 0;
+		if (bug == UTIME_PRESENT && in->valid & (FATTR_ATIME_NOW | FATTR_MTIME_NOW))
+			return 0;
 		if (bug == UTIME_SWAPPED) {
 			struct timespec first = times[0];
 			times[0] = times[1];
@@ -370,6 +402,7 @@ static void make(const struct request *request)
 		reply(request, errno, NULL, 0);
 		return;
 	}
+	name = stored(parent, name);
 	switch (request->head->opcode) {
 	case FUSE_MKDIR:
 		act_as(request, directory->umask);
@@ -431,6 +464,7 @@ static void link_node(const struct request *request)
 	int parent = node_of(request->head->nodeid)->fd, result;
 	struct stat st = {0};
 	fstat(node->fd, &st);
+	name = stored(parent, name);
 	if (bug == LINK_COPIES && S_ISREG(st.st_mode))
 		result = copied(node, parent, name);
 	else if (bug == TMPFILE_EMPTY && !st.st_nlink)
@@ -452,7 +486,7 @@ static void unlink_name(const struct request *request)
 			perror("mutant: unlink");
 		close(fd);
 	}
-	done(request, unlinkat(parent, request->arg, 0));
+	done(request, unlinkat(parent, stored(parent, request->arg), 0));
 }
 
 /* Remove all names of a directory, if these are files. */
@@ -472,7 +506,7 @@ static void remove_directory(const struct request *request)
 	int parent = node_of(request->head->nodeid)->fd;
 	if (bug == RMDIR_FULL)
 		empty(parent, request->arg);
-	done(request, unlinkat(parent, request->arg, AT_REMOVEDIR));
+	done(request, unlinkat(parent, stored(parent, request->arg), AT_REMOVEDIR));
 }
 
 static int rename_with_bugs(int from, const char *old, int to, const char *new, unsigned flags)
@@ -518,7 +552,10 @@ static void rename_name(const struct request *request)
 	int extended = request->head->opcode == FUSE_RENAME2;
 	const char *old = extended ? (const char *)(in + 1) : (const char *)(plain + 1), *new = old + strlen(old) + 1;
 	int from = node_of(request->head->nodeid)->fd, to = node_of(plain->newdir)->fd;
-	done(request, refused_name(new) ? -1 : rename_with_bugs(from, old, to, new, extended ? in->flags : 0));
+	if (refused_name(new))
+		return done(request, -1);
+	old = stored(from, old);
+	done(request, rename_with_bugs(from, old, to, stored(to, new), extended ? in->flags : 0));
 }
 
 static void read_link(const struct request *request)
@@ -574,8 +611,9 @@ static void open_file(const struct request *request)
 static void create(const struct request *request)
 {
 	const struct fuse_create_in *in = request->arg;
-	const char *name = (const char *)(in + 1);
-	int parent = node_of(request->head->nodeid)->fd, temporary = request->head->opcode == FUSE_TMPFILE, fd = -1, result;
+	int parent = node_of(request->head->nodeid)->fd;
+	const char *name = stored(parent, (const char *)(in + 1));
+	int temporary = request->head->opcode == FUSE_TMPFILE, fd = -1, result;
 	int created = !temporary && faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
 	struct { struct fuse_entry_out entry; struct fuse_open_out open; } out = {0};
 	struct timespec before = changed(parent);
@@ -603,7 +641,7 @@ static void read_file(const struct request *request)
 {
 	const struct fuse_read_in *in = request->arg;
 	char *data = malloc(in->size);
-	ssize_t count = pread(in->fh, data, in->size, in->offset);
+	ssize_t count = pread(in->fh, data, in->size, bug == READ_32 ? in->offset & 0xffffffff : in->offset);
 	struct timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
 	if (bug == READ_31 && count > 0 && in->offset > INT32_MAX)
 		memset(data, 0, count);
@@ -641,6 +679,10 @@ static ssize_t write_with_bugs(int fd, const char *data, size_t size, off_t offs
 	fstat(fd, &st);
 	if (bug == WRITE_32)
 		offset &= 0xffffffff;
+	if (bug == WRITE_33)
+		offset &= 0x1ffffffff;
+	if (bug == WRITE_41)
+		offset &= 0x1ffffffffff;
 	if (bug == APPEND_OPENED && fd < 65536 && ends[fd] >= 0) {
 		offset = ends[fd];
 		ends[fd] += size;
@@ -722,6 +764,8 @@ static void allocate(const struct request *request)
 	uint64_t offset = in->offset, length = in->length;
 	uint32_t mode = in->mode;
 	fstat(in->fh, &st);
+	if (bug == ALLOCATE_32)
+		offset &= 0xffffffff;
 	if (bug == ZERO_NOTHING && mode & FALLOC_FL_ZERO_RANGE && offset + length <= (uint64_t)st.st_size)
 		mode = FALLOC_FL_KEEP_SIZE;
 	if (bug == ALLOCATE_NOTHING && !mode)
@@ -750,7 +794,7 @@ static void allocate(const struct request *request)
 static void seek(const struct request *request)
 {
 	const struct fuse_lseek_in *in = request->arg;
-	off_t at = lseek(in->fh, in->offset, in->whence);
+	off_t at = lseek(in->fh, bug == DATA_32 ? in->offset & 0xffffffff : in->offset, in->whence);
 	struct fuse_lseek_out out = {.offset = at};
 	if (at >= 0 && in->whence == SEEK_DATA && at > (off_t)in->offset) {
 		if (bug == DATA_NONE)
@@ -765,6 +809,8 @@ static void copy_range(const struct request *request)
 {
 	const struct fuse_copy_file_range_in *in = request->arg;
 	off_t from = in->off_in, to = bug == COPY_OFFSET ? in->off_in : in->off_out;
+	if (bug == COPY_32)
+		to &= 0xffffffff;
 	size_t length = in->len < 1 << 30 ? in->len : 1 << 30;
 	ssize_t count = copy_file_range(in->fh_in, &from, in->fh_out, &to, bug == COPY_HALF ? (length + 1) / 2 : length, 0);
 	struct fuse_write_out out = {.size = count};
