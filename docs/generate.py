@@ -18,6 +18,8 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
+from pytest_fsstack.correctness.contents import LIMITED, limits_of
+from pytest_fsstack.correctness.drawing import Call
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.judging.results import (
     Confirmation,
@@ -48,7 +50,7 @@ from pytest_fsstack.records.conditions import Discarded
 from pytest_fsstack.records.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
-from pytest_fsstack.stack.model import Layer, Stack
+from pytest_fsstack.stack.model import Layer, Limit, Stack
 
 HEAD = """\
 # Layers
@@ -74,7 +76,41 @@ def page() -> str:
     ]
     # The page is the same on every machine, but zfs chooses its driver by the kernel.
     with mock.patch.object(KernelFilesystem, "missing", lambda kernel: not_in_kernel(kernel.name)):
-        return "\n".join(["".join([HEAD, *rows]), *(section(layer) for layer in BUILT_IN.values())])
+        return "\n".join(["".join([HEAD, *rows]), *(section(layer) for layer in BUILT_IN.values()), limits()])
+
+
+#: What a limit changes apart from calls that may be refused.
+_EFFECTS = {
+    Limit.MODES: "modes are not compared",
+    Limit.SPARSE: "`contents` makes no gaps of gigabytes",
+    Limit.CASES: "`contents` makes no such names",
+    Limit.CHECKSUMS: "`bit_rot` accepts wrong data",
+    Limit.NAME_CHECKSUMS: "`bit_rot` accepts missing files",
+    Limit.POWER_CUTS: "`power_cut` accepts any loss",
+}
+
+
+def limits() -> str:
+    """Return the section about the names of limits."""
+    rows = []
+    for limit in Limit:
+        calls = [f"`{name}`" for name, limits in LIMITED.items() if limit in limits]
+        if limit in limits_of(Call("fallocate", (0, "PUNCH_HOLE", 0, 0))) and limit is not Limit.ALLOCATION:
+            calls.append("`fallocate` with PUNCH_HOLE")
+        effects = [f"{', '.join(calls)} may fail"] if calls else []
+        effects += [_EFFECTS[limit]] if limit in _EFFECTS else []
+        rows.append(f"| `Limit.{limit.name}` | {limit.value} | {'; '.join(effects)} |")
+    return "\n".join([LIMITS, *rows, ""])
+
+
+LIMITS = """\
+## Limits
+
+A layer declares what its directories lack by names of `pytest_fsstack.Limit`. The sections above show this as "It may
+lack".
+
+| name | what is lacking | effect in the scenarios |
+|---|---|---|"""
 
 
 def places_taken(layer: type[Layer]) -> str:

@@ -1,5 +1,6 @@
 """The public names, and the modules that they are loaded from when they are first used."""
 
+from pytest_fsstack.correctness.findings import Fault as Fault, Finding as Finding
 from pytest_fsstack.data.archive import Corpus as Corpus
 from pytest_fsstack.data.backup import Backup as Backup
 from pytest_fsstack.data.corpus import (

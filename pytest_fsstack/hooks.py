@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_fsstack.correctness.findings import Fault
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.report.model import Grid
     from pytest_fsstack.stack.model import Layer
@@ -26,6 +27,14 @@ MISTAKE = "fsstack_mistake"
 
 def pytest_fsstack_layers() -> Sequence[type[Layer]]:  # type: ignore[empty-body]
     """Return layer classes for use in stacks."""
+
+
+def pytest_fsstack_faults() -> Mapping[str, Sequence[Fault]]:  # type: ignore[empty-body]
+    """Return known faults by the name of their layer, as `pytest_fsstack.Fault`. Scenarios expect their findings."""
+
+
+def pytest_fsstack_counterexamples(results: Results) -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Return scripts that show findings, by file name, for ``--fsstack-counterexamples``."""
 
 
 def pytest_fsstack_workloads() -> Mapping[str, Callable[..., object]]:  # type: ignore[empty-body]

@@ -135,7 +135,7 @@ class TestBitRot:
         tally = flipped("contents", rotting, timed, fsstack_seed, sizes.flips)
         if fsstack.stack.id in UNCHECKED:
             assert tally.wrong == tally.flips, f"flips do not reach the contents: {tally.stories}"
-        verdict.conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
+        conclude(request, timed, fsstack, tally, "contents", enough=sizes.flips >= ENOUGH)
 
     @pytest.mark.benchmark(group="metadata")
     def test_metadata(
@@ -148,7 +148,15 @@ class TestBitRot:
         sizes: Flips,
     ) -> None:
         tally = flipped("metadata", rotting, timed, fsstack_seed, sizes.flips)
-        verdict.conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
+        conclude(request, timed, fsstack, tally, "metadata", enough=sizes.flips >= ENOUGH)
+
+
+def conclude(
+    request: pytest.FixtureRequest, timed: Timed, fsstack: Built, tally: rot.Tally, kind: rot.Kind, *, enough: bool
+) -> None:
+    findings = tally.findings(fsstack.stack, kind)
+    summary = f"after {len(findings)} of {tally.flips} altered bytes, files were wrong or gone without an error"
+    verdict.conclude(request.node, timed, fsstack, findings, summary=summary, enough=enough)
 
 
 def flipped(kind: rot.Kind, rotting: rot.Rotting, timed: Timed, seed: int, count: int) -> rot.Tally:

@@ -27,11 +27,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import BuildError, Built, Sizes, Timed
-from pytest_fsstack.correctness import drawing, exploring, fsxfile, verdict
+from pytest_fsstack import BuildError, Built, Finding, Sizes, Timed
+from pytest_fsstack.correctness import drawing, exploring, fsxfile, scripts, verdict
 
 MiB = 1 << 20
 CONTROL = "control"
+#: What the arguments of calls are.
+LEGEND = (
+    "slot: the number of an open file; fill: the first byte of the data, of which each further byte is one more; "
+    "offset, length, size: bytes",
+    "--fsstack-counterexamples=DIR writes a script for each finding",
+)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,9 @@ class Drawn(Sizes):
         "calls": "contents_calls",
         "differences": "contents_differences",
         "without space": "contents_refused",
-        "which": "kept contents",
     },
 )
+@pytest.mark.fsstack_table("findings")
 @pytest.mark.fsstack_table("coverage", kept="contents_met")
 @pytest.mark.fsstack_remark(
     "on the stack `control` the scenario changes a byte, so its tests pass if they find differences"
@@ -96,6 +102,7 @@ class TestContents:
             seed=fsstack_seed,
             seconds=sizes.seconds,
             spoil=spoiling(fsstack),
+            expected=verdict.expecting(request.node, fsstack),
         )
         judge(request, fsstack, timed, *differences)
 
@@ -111,6 +118,7 @@ class TestContents:
             seconds=sizes.seconds / 2,
             leave=4 * MiB,
             spoil=spoiling(fsstack),
+            expected=verdict.expecting(request.node, fsstack),
         )
         judge(request, fsstack, timed, *differences)
 
@@ -149,14 +157,22 @@ def change_a_byte(directory: Path) -> None:
 def judge(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: exploring.Difference | str
 ) -> None:
-    """Fail if a stack has differences, or a control has none. Show the shortest difference as programs."""
-    ordered = sorted(differences, key=lambda difference: 0 if isinstance(difference, str) else len(difference.calls))
-    if ordered and not isinstance(ordered[0], str) and not is_control(fsstack):
-        for language, script in ordered[0].scripts().items():
-            request.node.add_report_section("call", f"counterexample in {language}", script or "see that in Python")
+    """Fail if a stack has differences that no fault explains, or a control has none. Show the worst as programs."""
     if is_control(fsstack):
         # That a stack cannot be mounted does not show that a change is seen.
         seen = [each for each in differences if isinstance(each, str) or not isinstance(each.error, BuildError)]
         assert seen, f"the control passed: a byte was changed, and the test did not see it ({differences})"
-    else:
-        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, ordered)))
+        return
+    findings = [
+        Finding(fsxfile.kind_of(difference), difference)
+        if isinstance(difference, str)
+        else difference.finding(fsstack.stack.id)
+        for difference in differences
+    ]
+    explained = verdict.conclude(request.node, timed, fsstack, findings)
+    if explained.new:
+        lines = [f"{finding.kind:<40} {finding.text}" for finding in explained.new]
+        request.node.add_report_section("call", "findings", "\n".join([*lines, *LEGEND]))
+    if explained.new and explained.new[0].program and not request.config.getoption("fsstack_counterexamples"):
+        for language, script in zip(("Python", "C"), scripts.programs(explained.new[0].program)):
+            request.node.add_report_section("call", f"counterexample in {language}", script or "see that in Python")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_fsstack import Built, Sizes, Timed
+from pytest_fsstack import Built, Finding, Sizes, Timed
 from pytest_fsstack.correctness import posix, verdict
 
 MiB = 1 << 20
@@ -85,6 +85,6 @@ class TestPosix:
         if fsstack.stack.id.startswith("control-"):
             assert different, "the control passed: the suite does not see that other users are locked out"
             return
-        first = next((f"; the first: {name}: {why}" for name, why in different.items()), "")
-        broken = f"{len(different)} test cases fail here and not on the filesystem below{first}" if different else ""
-        verdict.conclude(request.node, timed, fsstack, broken, enough=not sizes.cases)
+        findings = [Finding(name, f"{name}: {why}") for name, why in different.items()]
+        summary = f"{len(different)} test cases fail here and not on the filesystem below"
+        verdict.conclude(request.node, timed, fsstack, findings, summary=summary, enough=not sizes.cases)

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_fsstack import Built, Limit, Sizes, Timed
+from pytest_fsstack import Built, Finding, Limit, Sizes, Timed
 from pytest_fsstack.correctness import verdict
 from pytest_fsstack.damage.power import Damage, power_cuts
 
@@ -188,11 +188,13 @@ def conclude(
         of_all=of_all,
         database=database,
     )
+    findings = broken(fsstack, damage)
     verdict.conclude(
         request.node,
         timed,
         fsstack,
-        broken(fsstack, damage),
+        findings,
+        summary=f"{damage.cuts - damage.survived} of {damage.cuts} power cuts were not survived",
         enough=sizes.cuts >= ENOUGH,
         # The faults of other tests need not show in these.
         of_others=not of_all and not database,
@@ -200,11 +202,10 @@ def conclude(
     )
 
 
-def broken(fsstack: Built, damage: Damage) -> str:
-    """Describe the broken promise. Empty if all are kept. A control is broken if it loses nothing."""
+def broken(fsstack: Built, damage: Damage) -> list[Finding]:
+    """Return the broken promises, the first of each kind. A control that loses nothing is broken too."""
     lost = damage.cuts - damage.survived
     if fsstack.stack.id in MUST_LOSE:
-        return "" if lost else f"it is a control, and has survived all {damage.cuts} power cuts"
-    if not lost or Limit.POWER_CUTS in fsstack.stack.limits:
-        return ""
-    return f"{lost} of {damage.cuts} power cuts were not survived; the first: {damage.broken_promises[0]}"
+        text = f"it is a control, and has survived all {damage.cuts} power cuts"
+        return [] if lost else [Finding("control", text)]
+    return [] if Limit.POWER_CUTS in fsstack.stack.limits else damage.findings

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import Built, Sizes, Timed
+from pytest_fsstack import Built, Finding, Sizes, Timed
 from pytest_fsstack.correctness import verdict, xfstests
 
 GiB = 1 << 30
@@ -69,6 +69,6 @@ class TestXfstests:
         different = xfstests.xfstests(
             timed, fsstack, checkout=Path(checkout), seed=fsstack_seed, count=sizes.count, patience=sizes.patience
         )
-        first = next((f"; the first: {name}: {why}" for name, why in different.items()), "")
-        broken = f"{len(different)} tests fail here and not on the filesystem below{first}" if different else ""
-        verdict.conclude(request.node, timed, fsstack, broken)
+        findings = [Finding(name, f"{name}: {why}") for name, why in different.items()]
+        summary = f"{len(different)} tests fail here and not on the filesystem below"
+        verdict.conclude(request.node, timed, fsstack, findings, summary=summary)

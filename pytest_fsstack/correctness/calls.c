@@ -465,6 +465,27 @@ static const char *call_utimens(const char *path, long atime, long mtime)
 	return text;
 }
 
+static const char *call_utime_one(const char *path, const char *which, const char *how)
+{
+	struct timespec both[] = {{1000000000, 0}, {1000001000, 0}};
+	struct timespec one[] = {{0, UTIME_OMIT}, {0, UTIME_OMIT}};
+	struct timespec chosen = has(how, "SET") ? (struct timespec){1000002000, 0} : (struct timespec){0, UTIME_NOW};
+	struct stat status = {0};
+	char words[2][32];
+	one[!has(which, "atime")] = chosen;
+	if (utimensat(AT_FDCWD, at(path), both, AT_SYMLINK_NOFOLLOW) < 0
+		|| utimensat(AT_FDCWD, at(path), one, AT_SYMLINK_NOFOLLOW) < 0 || lstat(at(path), &status) < 0)
+		return number(-1);
+	for (int index = 0; index < 2; index++) {
+		time_t seconds = index ? status.st_mtime : status.st_atime;
+		snprintf(words[index], sizeof words[0], "%ld", (long)seconds);
+		if (seconds > 1600000000 && seconds < 2147483648)
+			strcpy(words[index], "now");
+	}
+	snprintf(text, sizeof text, "%s %s", words[0], words[1]);
+	return text;
+}
+
 static const char *call_mtime(const char *path)
 {
 	struct stat status = {0};

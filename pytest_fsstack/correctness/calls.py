@@ -336,6 +336,17 @@ class Side:
         status = os.lstat(self.at(path))
         return f"{status.st_atime_ns} {status.st_mtime_ns}"
 
+    def utime_one(self, path: str, which: str, how: str) -> str:
+        """Set both times, then one alone, to a time (SET) or to the present (NOW). Return the times in seconds."""
+        times = [10**9, 10**9 + 1000]
+        os.utime(self.at(path), (times[0], times[1]), follow_symlinks=False)
+        omitted, chosen = (0, (1 << 30) - 2), (10**9 + 2000, 0) if how == "SET" else (0, (1 << 30) - 1)
+        both = (chosen, omitted) if which == "atime" else (omitted, chosen)
+        check(LIBC.utimensat(-100, os.fsencode(self.at(path)), struct.pack("4q", *both[0], *both[1]), 0x100))
+        status = os.lstat(self.at(path))
+        actual = [int(status.st_atime), int(status.st_mtime)]
+        return " ".join("now" if CLOCK[0] < seconds < CLOCK[1] else str(seconds) for seconds in actual)
+
     def access_time(self, path: str, how: str) -> str:
         """Set a time of access in the future, act on a file, and return if that time is "kept".
 
@@ -495,7 +506,7 @@ def state(side: Side, path: str) -> dict[str, Any]:
 
 
 def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the states of all paths and open files. Names of one file have one `number`. `times` adds times."""
+    """Return the states of all paths and open files. Names of one file have one `inode`. `times` adds times."""
     result, numbers = {"": state(side, "")}, dict[int, int]()
     pending = [""]
     while pending:
@@ -513,7 +524,7 @@ def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
             if result[path]["kind"] == "directory":
                 pending.append(path)
             if result[path]["kind"] == "file":
-                result[path]["number"] = numbers.setdefault(os.lstat(side.at(path)).st_ino, len(numbers))
+                result[path]["inode"] = numbers.setdefault(os.lstat(side.at(path)).st_ino, len(numbers))
     for path in result if times else ():
         result[path] |= {"mtime": side.mtime(path), "ctime": side.ctime(path)}
     for slot, fd in sorted(side.slots.items()):

@@ -6,10 +6,13 @@ After each call, the states of all names and open files are compared too.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import enum
 import errno
 import os
 import stat
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,12 +35,21 @@ _REFUSING = {
     # CryFS 0.11 returns ENOSYS with the wrong sign (its Fuse.cpp), and libfuse replaces it by ERANGE.
     errno.ERANGE,
 }
+#: Of these, the errors that say that there is no such call.
+_ABSENT = {errno.EOPNOTSUPP, errno.ENOSYS}
+#: The size in bytes from which on a file may be too large for a filesystem (EFBIG).
+_LARGE = 16 << 30
 #: Errors of a filesystem without space.
 FULL = {errno.ENOSPC, errno.EDQUOT}
 #: Errors of a filesystem whose attributes cannot be as large. The bytes of the values and of the name of an attribute
 #: that each filesystem must store are below.
 _TOO_LARGE = {*FULL, errno.E2BIG, errno.ERANGE, errno.ENAMETOOLONG, errno.EOVERFLOW}
 _VALUES, _NAME = 1000, 100
+#: Conditions of calls that are counted.
+CONDITIONS = (
+    *("refused", "no space", "another user", "at once", "beyond 2 GiB", "beyond 4 GiB", "other case"),
+    *("symbolic link", "directory", "1,000 names", "unlinked", "linked", "open", "sparse", "long name", "odd name"),
+)
 #: Calls that may change a part of a file before they fail for lack of space, with the position of the file's slot.
 _WRITING = {"pwrite": 0, "write": 0, "ftruncate": 0, "fallocate": 0, "copy_file_range": 2}
 
@@ -51,26 +63,53 @@ LIMITED: Mapping[str, tuple[Limit, ...]] = {
     "listxattr": (Limit.ATTRIBUTES,),
     "removexattr": (Limit.ATTRIBUTES,),
     "setacl": (Limit.ATTRIBUTES,),
-    "fallocate": (Limit.ALLOCATION, Limit.HOLES),
+    "fallocate": (Limit.ALLOCATION,),
     "mmap_write": (Limit.MAPPED_WRITES,),
     "chmod": (Limit.MODES,),
     "fchmod": (Limit.MODES,),
 }
 
 
+class Weight(enum.IntEnum):
+    """How bad a difference is. Reports list the worst first."""
+
+    CONTENTS = 0  # wrong bytes
+    NAMES = 1  # wrong names, sizes or kinds of files, and calls that succeed and must not
+    UNUSABLE = 2  # a call hangs, or the stack is gone
+    ATTRIBUTES = 3  # modes, owners, times and the like, and other answers
+    FAILURES = 4  # calls that fail and must not
+    REFUSALS = 5  # calls that the stack does not have
+
+
+#: The weights of wrong parts of a state. All others are attributes.
+_PARTS = {"content": Weight.CONTENTS} | dict.fromkeys(("size", "names", "kind", "target"), Weight.NAMES)
+
+
+def limits_of(call: Call) -> tuple[Limit, ...]:
+    """Return the limits of which each permits a layer to refuse a call."""
+    punches = call.name == "fallocate" and "PUNCH" in call.arguments[1]
+    return (*LIMITED.get(call.name, ()), *((Limit.HOLES,) if punches else ()))
+
+
 class DifferentError(AssertionError):
     """A difference between the stack and the model. If states differ, `path` has another state than `expected`.
 
-    `possible` has the answers and states of each order in which calls of two processes can take effect.
+    `what` is the kind of difference, such as "content" or an error. `limits` would permit it, if the layer declared one
+    of them. `possible` has the answers and states of each order in which calls of two processes can take effect.
     """
 
     def __init__(
         self,
         message: str,
+        what: str,
+        weight: Weight,
+        *,
         path: str = "",
         expected: Mapping[str, Any] | None = None,
         possible: Sequence[Sequence[str]] = (),
+        limits: Sequence[Limit] = (),
     ) -> None:
+        self.what, self.weight, self.limits = what, weight, limits
         self.path, self.expected, self.possible = path, dict(expected or {}), possible
         super().__init__(message)
 
@@ -82,7 +121,7 @@ class Model(Side):
         """Imitate fallocate by other calls, because tmpfs has only some of its modes."""
         fd, size = self.fd(slot), os.fstat(self.fd(slot)).st_size
         end = offset + length
-        check(LIBC.fallocate(fd, MODES["KEEP_SIZE"], offset, length))
+        check(LIBC.fallocate(fd, MODES["KEEP_SIZE"], ctypes.c_long(offset), ctypes.c_long(length)))
         if "KEEP_SIZE" not in how:
             os.ftruncate(fd, max(size, end))
         if "RANGE" in how or "PUNCH" in how:
@@ -159,6 +198,8 @@ class Comparison:
         self.answers: list[str] = []
         #: Whether times are compared too.
         self.times = False
+        #: The conditions of the last call.
+        self.conditions: list[str] = []
         #: How often each call met each condition.
         self.met: Counter[tuple[str, str]] = Counter()
         self.limits, self.full = dict(limits or {}), full
@@ -218,6 +259,7 @@ class Comparison:
         """Compare the states after a remount."""
         self.calls.append(REMOUNT)
         self.answers.append("done")
+        self.conditions = []
         self.enter()
         self._check("after the remount, ")
 
@@ -227,6 +269,7 @@ class Comparison:
         actual = self._answer(self._stack, call, call.arguments)
         number = actual.errno if isinstance(actual, OSError) else None
         conditions += [] if number is None else ["no space" if number in FULL else "refused"]
+        self.conditions = conditions
         self.met.update((call.name, condition) for condition in ["made", *conditions])
         if number and (self._may_refuse(call, number) or (self.full and number in FULL)):
             self.answers.append(shown(actual))
@@ -243,7 +286,9 @@ class Comparison:
         self._made.append(call)
         self.answers.append(shown(expected))
         if not _agree(actual, expected):
-            raise DifferentError(f"{call}: {_differing(actual, expected)}")
+            what, weight = _kind_of(actual, expected)
+            limits = limits_of(call) if weight is Weight.REFUSALS else ()
+            raise DifferentError(f"{call}: {_differing(actual, expected)}", what, weight, limits=limits)
 
     def _answer(self, side: Side, call: Call, arguments: tuple[Any, ...]) -> Any:
         if not call.process:
@@ -266,19 +311,21 @@ class Comparison:
         all_replies = [other.answers() for other in others]
         self.met.update((call.name, "at once") for call in calls)
         self.met.update((call.name, "made") for call in calls)
-        actual, reasons = states(self._stack), []
+        self.conditions = []
+        actual, reasons, what, weight = states(self._stack), list[str](), "answers", Weight.ATTRIBUTES
         for order in orders([[(begin, end) for _, begin, end in answers] for answers in all_replies]):
             actual_answers = [all_replies[process][index][0] for process, index in order]
             answers, expected = self._modelled([histories[process][index] for process, index in order], actual_answers)
-            unlike = next(self._unlike(actual, expected), None)
+            unlike = self._unlike(actual, expected)
             if all(map(_agree, actual_answers, answers)):
                 if not unlike:
                     return
                 reasons.append(f"after calls of two processes at once, {unlike[0]}")
+                what, weight = unlike[2], _PARTS.get(unlike[2], Weight.ATTRIBUTES)
         answers = [answer for replies in all_replies for answer, *_ in replies]
         texts = (f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], answers))
         reasons.append(f"no order of the calls of two processes explains the answers {', '.join(texts)}")
-        raise DifferentError(reasons[0], possible=self._possible(histories))
+        raise DifferentError(reasons[0], what, weight, possible=self._possible(histories))
 
     def _modelled(
         self, calls: Sequence[Call], actual_answers: Sequence[Any] = ()
@@ -319,6 +366,11 @@ class Comparison:
         """Whether a refusal is a declared limit, or the manual of the call makes the feature optional."""
         if call.name in ("setxattr", "getxattr", "removexattr") and number in _TOO_LARGE and self._is_large(call):
             return True
+        if number == errno.EFBIG:
+            parameters = dict(zip(PARAMETERS.get(call.name, ()), call.arguments))
+            return any(
+                type(parameters.get(key)) is int and parameters[key] >= _LARGE for key in ("offset", "to", "size")
+            )
         if number not in _REFUSING:
             return False
         if call.name == "open" and "TMPFILE" in call.arguments[2]:
@@ -327,7 +379,7 @@ class Comparison:
             return True
         if call.name == "fallocate" and "RANGE" in call.arguments[1] and number in (errno.EOPNOTSUPP, errno.ENOSYS):
             return True
-        return any(limit in self.limits for limit in LIMITED.get(call.name, ()))
+        return any(limit in self.limits for limit in limits_of(call))
 
     def _is_large(self, call: Call) -> bool:
         """Whether a filesystem need not store the name or value of an attribute, or all values of its file."""
@@ -349,25 +401,34 @@ class Comparison:
         try:
             actual = states(self._stack, self.times)
         except OSError as error:
-            raise DifferentError(f"{when}reading all there is: {error.strerror}") from error
+            raise DifferentError(
+                f"{when}reading all there is: {error.strerror}", f"unreadable, {shown(error)}", Weight.NAMES
+            ) from error
         expected = states(self._model, self.times)
-        for words, path in self._unlike(actual, expected):
-            raise DifferentError(f"{when}{words}", path, expected[path])
+        if unlike := self._unlike(actual, expected):
+            words, path, part = unlike
+            weight = _PARTS.get(part, Weight.ATTRIBUTES)
+            raise DifferentError(f"{when}{words}", part, weight, path=path, expected=expected[path])
 
     def _unlike(
         self, actual: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the differences of two states, as text, with the path."""
+    ) -> tuple[str, str, str] | None:
+        """Return the worst difference of two states: as text, the path, and the part of the state. None if equal."""
+        unlike = []
         for path, facts in expected.items():
             if path not in actual:
-                yield f"{path!r} is missing", path
+                unlike.append((f"{path!r} is missing", path, "names"))
                 continue
             for part in {**facts, **actual[path]}:
-                if part == "mode" and Limit.MODES in self.limits:
-                    continue
                 one, other = actual[path].get(part), facts.get(part)
-                if one != other:
-                    yield f"{repr(path) if path else 'the directory'}: {part} {_differing(one, other)}", path
+                if one == other or (part == "mode" and Limit.MODES in self.limits):
+                    continue
+                if part == "content" and actual[path].get("size") != facts.get("size") and _begin_alike(one, other):
+                    # It is the size that is wrong.
+                    continue
+                words = f"{part} {_differing(one, other)}" if part != "inode" else _of_inode(path, actual, expected)
+                unlike.append((f"{repr(path) if path else 'the directory'}: {words}", path, _part_kind(part)))
+        return min(unlike, key=lambda item: _PARTS.get(item[2], Weight.ATTRIBUTES), default=None)
 
     def _content(self, side: Side, call: Call) -> bytes | None:
         """Return the content of the file that a call writes to, None if the call does not write."""
@@ -392,7 +453,8 @@ class Comparison:
         possible = zip(actual, *(content + bytes(max(0, len(actual) - len(content))) for content in (before, expected)))
         if not shortest <= len(actual) <= longest or any(byte not in either for byte, *either in possible):
             words = difference(actual, before)
-            raise DifferentError(f"{call}: without space, it changed what it was not to write: {words}")
+            text = f"{call}: without space, it changed what it was not to write: {words}"
+            raise DifferentError(text, "content", Weight.CONTENTS)
         fd = self._model.fd(call.arguments[_WRITING[call.name]])
         os.ftruncate(fd, len(actual))
         self._model.put(fd, 0, actual)
@@ -401,14 +463,17 @@ class Comparison:
         """Return the conditions that a call meets, as the model shows them before the call."""
         parameters = dict(zip(PARAMETERS.get(call.name, []), call.arguments))
         conditions = {"another user"} if call.user else set()
-        if any(type(parameters.get(key)) is int and parameters[key] >= 1 << 31 for key in ("offset", "to", "size")):
-            conditions.add("beyond 2 GiB")
+        farthest = max(
+            (parameters[key] for key in ("offset", "to", "size") if type(parameters.get(key)) is int), default=0
+        )
+        conditions |= {f"beyond {gib} GiB" for gib in (2, 4) if farthest >= gib << 30}
         slots: list[int] = [
             self._model.slots.get(parameters[key], -1) for key in ("slot", "source") if key in parameters
         ]
         places: list[str | int] = [
             self._model.at(parameters[key]) for key in ("path", "old", "new") if key in parameters
         ]
+        conditions |= {"other case" for place in places if _has_other_case(str(place))}
         opened = {os.fstat(fd).st_ino for fd in self._model.slots.values()}
         for place in places + slots:
             with contextlib.suppress(OSError):
@@ -427,6 +492,20 @@ class Comparison:
                 }
                 conditions |= {condition for condition, met in tests.items() if met}
         return [*conditions]
+
+
+def _has_other_case(path: str) -> bool:
+    """Whether the directory has another name that differs from this one only in case or in the form of letters."""
+    directory, _, name = path.rpartition("/")
+
+    def folded(text: str) -> str:
+        return unicodedata.normalize("NFC", text).casefold()
+
+    try:
+        names = os.listdir(directory) if len(name) <= 40 else []
+    except OSError:
+        return False
+    return any(other != name and folded(other) == folded(name) for other in names[:100])
 
 
 def orders(times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[int, int]]]:
@@ -461,6 +540,39 @@ def _agree(actual: Any, expected: Any) -> bool:
         return bool(type(actual) is type(expected) and actual == expected)
     same = {actual.errno, expected.errno}
     return len(same) == 1 or any(same <= {*numbers} for numbers in _CLASSES)
+
+
+def _begin_alike(one: Any, other: Any) -> bool:
+    """Whether two contents are equal up to the end of the shorter one."""
+    return isinstance(one, bytes) and isinstance(other, bytes) and (one.startswith(other) or other.startswith(one))
+
+
+def _part_kind(part: str) -> str:
+    """Return the kind of a part of a state: one for all extended attributes, and one for both ACLs."""
+    return "attribute" if "." in part else part.partition(" ")[0]
+
+
+def _of_inode(path: str, actual: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]) -> str:
+    """Describe an inode number that does not show which names are of one file."""
+    for other in sorted(expected.keys() - {path}):
+        is_one = actual[path].get("inode") == actual.get(other, {}).get("inode")
+        if is_one != (expected[path].get("inode") == expected[other].get("inode")):
+            which = "file" if is_one else "name of this file"
+            return f"its inode number is {'' if is_one else 'not '}that of {other!r}, another {which}"
+    return "its inode number differs"
+
+
+def _kind_of(actual: Any, expected: Any) -> tuple[str, Weight]:
+    """Return the kind and the weight of an answer that differs."""
+    if isinstance(actual, OSError):
+        instead = f" instead of {shown(expected)}" if isinstance(expected, OSError) else ""
+        refused = not instead and actual.errno in _ABSENT
+        return f"{shown(actual)}{instead}", Weight.REFUSALS if refused else Weight.FAILURES
+    if isinstance(expected, OSError):
+        return f"no {shown(expected)}", Weight.NAMES
+    if isinstance(actual, bytes):
+        return "content", Weight.CONTENTS
+    return ("names", Weight.NAMES) if isinstance(actual, list) else ("answer", Weight.ATTRIBUTES)
 
 
 def difference(actual: bytes, expected: bytes) -> str:

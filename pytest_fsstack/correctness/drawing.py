@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from pytest_fsstack.correctness.calls import LONG, Side
@@ -36,10 +37,23 @@ class Call:
     def __str__(self) -> str:
         by = f" by user {self.user}" if self.user else ""
         by += f" by process {self.process}" if self.process else ""
-        return f"{self.name}({', '.join(map(_shown, self.arguments))}){by}"
+        arguments = zip_longest(self.arguments, PARAMETERS.get(self.name, ())[: len(self.arguments)])
+        return f"{self.name}({', '.join(_shown(argument, name) for argument, name in arguments)}){by}"
+
+    @property
+    def kind(self) -> str:
+        """Return the name and the variant of the call, such as "synced O_DSYNC"."""
+        parameters = dict(zip(PARAMETERS.get(self.name, ()), self.arguments))
+        return " ".join([self.name, *(str(parameters[key]) for key in _VARIANTS if parameters.get(key))])
 
 
-def _shown(argument: Any) -> str:
+#: Arguments that select a variant of a call.
+_VARIANTS = ("which", "how", "what", "owner", "kind")
+
+
+def _shown(argument: Any, name: str | None) -> str:
+    if isinstance(argument, int) and name:
+        return f"{name}={argument:#o}" if name in ("mode", "mask") else f"{name}={argument:,}".replace(",", "_")
     if isinstance(argument, str) and len(argument) > 40 and len(set(argument)) == 1:
         return f"{argument[0]!r} * {len(argument)}"
     return repr(argument)
@@ -78,7 +92,9 @@ class Theme:
 
 
 _EDGES = [0, 0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071]
-_FAR = [2 * GiB - 1, 2 * GiB, 2 * GiB + 4096, 4 * GiB - 4096, 4 * GiB - 1, 4 * GiB, 4 * GiB + 5000, 5 * GiB + 1]
+#: Whatever of the upper bits is lost, a write at such an offset ends where `content_of` looks.
+_FAR = [2 * GiB - 1, 2 * GiB, 2 * GiB + 4096, 4 * GiB - 4096, 4 * GiB - 1, 4 * GiB, 4 * GiB + 5000, 8 * GiB + 9000]
+_FARTHER = [4 * GiB + 5000, 8 * GiB + 9000, 1024 * GiB + 13_000, 2048 * GiB + 17_000]
 _LENGTHS = [1, 16, 4095, 4096, 4097, 20_000, 65_536, 100_000, 131_072]
 _TIMES = [10**18 + 123456789, 1, 981173106 * 10**9 + 987654321, 4102444800 * 10**9 + 5]
 _FALLOCATE = ["", "KEEP_SIZE", "PUNCH_HOLE KEEP_SIZE", "ZERO_RANGE", "ZERO_RANGE KEEP_SIZE"]
@@ -121,6 +137,8 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "uid": [0, USER],
     "gid": [0, USER],
     "mask": [0o022, 0o022, 0o077, 0o027, 0],
+    "which": ["atime", "mtime", "mtime"],
+    "utime_one.how": ["SET", "SET", "NOW"],
     "atime": _TIMES,
     "mtime": _TIMES,
     "kind": ["access", "access", "default"],
@@ -160,6 +178,8 @@ _OPENED_BY_BOTH = (
 _AT_ONCE: dict[str, Any] = {"length": 7, "others": 10, "at_once": 12}
 _FILLS = list(range(1, 250))
 
+#: Names that differ in case, or in the form of a letter.
+_CASES = ["d/a", "d/A", "d", "D", "D/a", "d/\u00e9", "d/e\u0301", "d/\u00c9"]
 _ODD = ["\u00fc \u4e2d", "d/x\udcff\udc80", " ", "-a\\b\n", LONGEST]
 
 THEMES = (
@@ -240,6 +260,32 @@ THEMES = (
         needs=Limit.SPARSE,
     ),
     Theme(
+        "farther",
+        # Without calls that cut the file, so that each write is still there after the remount.
+        "pwrite pwritev pread preadv seek_data copy_file_range mmap_write mmap_read fallocate splice sendfile pwrite",
+        (
+            *_made("a", 5000),
+            *(Call("pwrite", (0, offset, 3000, 3 + index)) for index, offset in enumerate(_FARTHER)),
+            *_made("b", 5000, 1),
+        ),
+        {
+            "slot": [0],
+            "source": [1],
+            "offset": _FARTHER,
+            "copy_file_range.offset": [0],
+            "splice.offset": [0],
+            "sendfile.offset": [0],
+            "to": _FARTHER,
+            "length": [1, 9000],
+            "pwritev.how": [""],
+            # A file whose end is before, so that the new end shows.
+            "fallocate.slot": [1],
+            "fallocate.how": [""],
+        },
+        each=True,
+        needs=Limit.SPARSE,
+    ),
+    Theme(
         "copies",
         "copy_file_range*4 sendfile*2 splice*2 pwrite ftruncate pread lseek",
         (*_made("a", 100_000), *_made("b", 5000, 1)),
@@ -289,6 +335,7 @@ THEMES = (
         times=True,
         length=34,
     ),
+    Theme("one time", "utime_one*6 utimens chmod", _made("a", 100), {"path": ["a"]}, length=8),
     Theme(
         "set-user-ID",
         "pwrite*4 chmod*4 ftruncate chown write",
@@ -363,6 +410,33 @@ THEMES = (
             "readdir.path": ["", "d"],
             "flags": ["RDWR CREAT", "RDWR CREAT EXCL"],
         },
+    ),
+    Theme(
+        "cases",
+        "open*3 mkdir*2 rename*3 link*2 symlink unlink*2 rmdir readlink access*3 status readdir pwrite",
+        (
+            *_directories("d"),
+            *_made("d/a", 10),
+            Call("access", ("d/A", "F")),
+            Call("open", (1, "d/A", "RDWR CREAT EXCL", 0o644)),
+            Call("mkdir", ("D", 0o755)),
+        ),
+        {
+            "path": _CASES,
+            "old": _CASES,
+            "new": _CASES,
+            "mkdir.path": _CASES,
+            "rmdir.path": _CASES,
+            "symlink.path": _CASES,
+            "readlink.path": _CASES,
+            "readdir.path": ["", "d", "D"],
+            "target": ["nowhere"],
+            "flags": ["RDWR CREAT", "RDWR CREAT EXCL"],
+            "access.how": ["F"],
+            "what": ["nlink"],
+        },
+        length=24,
+        needs=Limit.CASES,
     ),
     Theme(
         "locks",
@@ -531,11 +605,17 @@ FULL = (
 )
 
 
+def names_of(theme: Theme) -> list[str]:
+    """Return the names of a theme's calls, each as often as its weight."""
+    weights = re.findall(r"([a-z]\w*)(?:\*(\d))?", theme.calls)
+    return [name for name, times in weights for _ in range(int(times or 1))]
+
+
 #: The names of the arguments of each call.
 PARAMETERS = {
     name: [*inspect.signature(getattr(Side, name)).parameters][1:]
     for theme in (*THEMES, *FULL)
-    for name in re.findall(r"[a-z]\w*", theme.calls)
+    for name in [*names_of(theme), *(call.name for call in theme.begin)]
 } | {"fill": ["leave"]}
 
 
@@ -557,8 +637,7 @@ def draw(
     A call that needs a missing path, or that renames a path to itself, is mostly drawn again.
     """
     random_ = random.Random(seed)
-    weights = [(name, int(times or 1)) for name, times in re.findall(r"([a-z]\w*)(?:\*(\d))?", theme.calls)]
-    names = [name for name, times in weights for _ in range(times)]
+    names = names_of(theme)
     random_.shuffle(names)
 
     def call(name: str) -> Call:
@@ -588,5 +667,9 @@ def _value(random_: random.Random, theme: Theme, name: str, parameter: str, name
         for key in (f"{name}.{parameter}", parameter):
             if key in domains:
                 value = random_.choice(domains[key])
-                return "n" * name_max if value == LONGEST else value
+                value = "n" * name_max if value == LONGEST else value
+                if parameter in ("path", "old", "new"):
+                    directory, slash, last = value.rpartition("/")
+                    value = f"{directory}{slash}{last[:name_max]}"
+                return value
     raise KeyError(f"{name}.{parameter}")

@@ -6,8 +6,10 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import threading
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +17,16 @@ from itertools import count, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
-from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
+from pytest_fsstack.correctness.calls import shown
+from pytest_fsstack.correctness.contents import CONDITIONS, FULL, Comparison, DifferentError, Others, Weight
+from pytest_fsstack.correctness.drawing import PARAMETERS, REMOUNT, THEMES, Call, Theme, draw, names_of
+from pytest_fsstack.correctness.findings import Finding
 from pytest_fsstack.correctness.posix import abort, mount_points
-from pytest_fsstack.correctness.scripts import c, python
 from pytest_fsstack.correctness.verdict import damage_of
 from pytest_fsstack.machine import commands, directories, orphans, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
+from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
@@ -40,10 +44,19 @@ _MEMORY = Path("/dev/shm")
 _AFTER = 4
 #: Repetitions of calls at once, until a difference occurs again.
 _ATTEMPTS = 20
+#: Repetitions of other calls, until a difference occurs again.
+_REPEATS = 2
 #: Seconds after which calls are not repeated. The crash of a server alone can take that long.
 _SLOW = 10.0
 #: Seconds for the sequences of a theme with calls at once. On a busy machine each sequence takes long.
 _RACING = 0.5
+
+
+#: Conditions of a call that are part of the kind of a difference. Others are there by chance.
+_TELLING = (
+    *("unlinked", "linked", "another user", "symbolic link", "directory", "beyond 2 GiB", "beyond 4 GiB"),
+    *("1,000 names", "other case", "long name", "odd name", "no space"),
+)
 
 
 @dataclass
@@ -56,23 +69,82 @@ class Difference:
     calls: list[Call]
     #: The model's answer to each call. If the last answer differs, it is missing.
     answers: list[str]
-    #: Whether the same calls led to a difference a second time. None if they were not repeated.
-    again: bool | None = True
+    #: Conditions of the last call.
+    conditions: Sequence[str] = ()
+    #: Whether the same calls led to a difference a second time.
+    again: bool = True
     #: The time of the first attempt.
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        once = {True: "", False: ", which did not come again", None: ", which was not repeated"}[self.again]
-        return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
+        once = "" if self.again else ", seen once"
+        return f"{self.error}{once}; calls: {'; '.join(map(str, self.shown_calls))}"
 
-    def scripts(self) -> dict[str, str]:
-        """Return programs in Python and in C, by language, that show the difference without this package."""
-        path, expected = getattr(self.error, "path", ""), getattr(self.error, "expected", {})
-        possible = getattr(self.error, "possible", ())
-        return {
-            "Python": python(self.calls, self.answers, path, expected, str(self.error), possible),
-            "C": c(self.calls, self.answers, path, expected, str(self.error)),
+    @property
+    def weight(self) -> Weight:
+        return self.error.weight if isinstance(self.error, DifferentError) else Weight.UNUSABLE
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """Return the limits that would permit the difference, if a layer declared one of them."""
+        return self.error.limits if isinstance(self.error, DifferentError) else ()
+
+    @property
+    def plain_kind(self) -> str:
+        """Return the call and what was wrong."""
+        if isinstance(self.error, BuildError):
+            return "stack: unusable"
+        what = self.error.what if isinstance(self.error, DifferentError) else shown(self.error)
+        at_once = sorted({call.name for call in self.calls if call.at_once})
+        call = f"{' and '.join(at_once)} at once" if at_once else self.calls[-1].kind if self.calls else "stack"
+        return f"{call}: {what}"
+
+    @property
+    def kind(self) -> str:
+        """Return what every run calls this difference: the call, what was wrong, and conditions of the call."""
+        conditions = [condition for condition in _TELLING if condition in self.conditions]
+        conditions += ["full"] if any(call.name == "fill" for call in self.calls) else []
+        return f"{self.plain_kind} ({', '.join(conditions)})" if conditions else self.plain_kind
+
+    @property
+    def shown_calls(self) -> list[Call]:
+        """Return the calls, without those of other files if the difference was seen only once."""
+        return self.calls if self.again else related(self.calls)
+
+    def finding(self, stack: str) -> Finding:
+        """Return the finding on a stack, with what its script is made of."""
+        error = self.error
+        program = {
+            "title": str(error),
+            "calls": [(call.name, call.arguments, call.user, call.process, call.at_once) for call in self.calls],
+            "answers": self.answers,
+            "path": getattr(error, "path", ""),
+            "state": {part: shown(value) for part, value in getattr(error, "expected", {}).items()},
+            "possible": getattr(error, "possible", ()),
         }
+        # A file name may not be UTF-8.
+        text = str(self).encode(errors="backslashreplace").decode()
+        limits = tuple(limit.name for limit in self.limits)
+        name = re.sub(r"[^\w.+-]+", "-", f"{stack}-{self.kind}").strip("-")
+        digest = zlib.crc32(repr(program["calls"]).encode())
+        return Finding(self.kind, text, f"{name[:200]}-{digest:08x}.py", repr(program), limits)
+
+
+def related(calls: Sequence[Call]) -> list[Call]:
+    """Return the calls that the last one may depend on: those of its files, in any number of steps."""
+    files, more = set[str | tuple[int, int]](), _files(calls[-1]) if calls else set()
+    while more - files:
+        files |= more
+        more = {file for call in calls if _files(call) & files for file in _files(call)}
+    always = ("remount", "fill", "umask")
+    return [call for call in calls if call is calls[-1] or call.name in always or call.at_once or _files(call) & files]
+
+
+def _files(call: Call) -> set[str | tuple[int, int]]:
+    """Return the paths, and the slots with their process, that are arguments of a call."""
+    parameters = dict(zip(PARAMETERS.get(call.name, ()), call.arguments))
+    paths = {parameters[key] for key in ("path", "old", "new") if key in parameters}
+    return paths | {(call.process, parameters[key]) for key in ("slot", "source") if key in parameters}
 
 
 @workload()
@@ -85,18 +157,19 @@ def explore(
     seconds: float = 30.0,
     leave: int | None = None,
     spoil: Callable[[Path], object] | None = None,
+    expected: Callable[[str], bool] = lambda kind: False,
 ) -> list[Difference]:
-    """Make random calls on the stack and on a model. Return the differences.
+    """Make random calls on the stack and on a model. Return the differences, the worst first.
 
     Each theme gets at least one sequence of calls, and more until `seconds` are over. A sequence begins in a new
     directory. After a sequence of each theme, the stack is remounted, and each theme makes a few more calls. A theme
-    ends with its first difference. Then calls are left out as long as the difference remains, for half of `seconds`
-    in all. With `leave`, the filesystem is first filled until only that many bytes are free, and calls may fail for
-    lack of space. A control passes `spoil`, which gets the directory before each remount and alters files in it.
+    ends with its first difference whose kind is not `expected`. Then calls are left out as long as the difference
+    remains, for half of `seconds` in all. With `leave`, the filesystem is first filled until only that many bytes are
+    free, and calls may fail for lack of space. A control passes `spoil`, which gets the directory before each remount
+    and alters files in it.
 
-    Recorded are ``contents_calls``, ``contents_differences`` (themes with a difference) and ``contents_refused`` (calls
-    without space). Kept are the differences with their calls as ``contents``, and as ``contents_met`` how often each
-    call met each condition.
+    Recorded are ``contents_calls``, ``contents_differences`` (kinds of differences) and ``contents_refused`` (calls
+    without space). Kept is how often each call met each condition, as ``contents_met``.
     """
     try:
         fsstack.complete()
@@ -136,11 +209,11 @@ def explore(
         begin = functools.partial(_with_space, compared, ballast)
         try:
             with timed(cold=False):
-                search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), seconds / 2)
+                search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), seconds / 2, expected)
                 search.run([theme for theme in themes if theme.needs not in stack.limits], seed, seconds)
                 # The end of the block syncs the stack.
                 if (damage := damage_of(fsstack)) and not search.differences:
-                    search.differences.append(Difference(None, BuildError(damage), [REMOUNT], [], again=None))
+                    search.differences.append(Difference(None, BuildError(damage), [REMOUNT], [], again=False))
                 if ballast:
                     ballast.unlink(missing_ok=True)
                     _write_out(fsstack)
@@ -151,9 +224,8 @@ def explore(
         calls = sum(number for (_, condition), number in search.met.items() if condition == what)
         timed.record(name, calls, better="higher")
     timed.record("contents_differences", len(search.differences))
-    timed.keep("contents", [str(item) for item in search.differences])
-    timed.keep("contents_met", matrix(search.met))
-    return search.differences
+    timed.keep("contents_met", matrix(search.met, themes))
+    return sorted(search.differences, key=lambda difference: (difference.weight, difference.kind))
 
 
 #: Seconds after which a call counts as hanging.
@@ -192,7 +264,8 @@ class Patience:
                 # It may be aborting the connection, which already ended the call.
                 watch.join(10.0)
             if self.over:
-                raise DifferentError(f"{'; '.join(map(str, calls))}: it had not ended after {self.over}") from error
+                text = f"{'; '.join(map(str, calls))}: it had not ended after {self.over}"
+                raise DifferentError(text, "hang", Weight.UNUSABLE) from error
             raise
         finally:
             ended.set()
@@ -235,12 +308,14 @@ class Search:
     users: bool = False
     #: Seconds that are left for leaving out calls.
     patience: float = 15.0
+    #: Whether differences of this kind end no theme.
+    expected: Callable[[str], bool] = lambda kind: False
     #: How often each call met each condition.
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search for at least one turn, until the time is over, a call hung or every theme has a difference.
+        """Search for at least one turn, until the time is over, a call hung or every theme has a new difference.
 
         A turn begins only if one as long as the last would end in time.
         """
@@ -251,19 +326,24 @@ class Search:
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
                 self._add_races([theme for theme in due if theme.at_once], f"{seed}/{turn}", differences)
-            for difference in differences:
-                if self.patient.over or self.patience <= 0 or difference.seconds > _SLOW:
-                    # One of calls at once has been repeated before.
-                    if not (difference.theme and difference.theme.at_once):
-                        difference.again = None
-                else:
-                    start = time.monotonic()
-                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
-                    self.patience -= time.monotonic() - start
-            self.differences += differences
-            differing = [difference.theme for difference in differences]
-            pending = [] if None in differing else [theme for theme in pending if theme not in differing]
+            for difference in sorted(differences, key=lambda difference: difference.weight):
+                if difference.kind not in {other.kind for other in self.differences}:
+                    self._shorten(difference)
+                    self.differences.append(difference)
+            differing = [difference.theme for difference in differences if not self.expected(difference.kind)]
+            unusable = any(difference.theme is None for difference in differences)
+            pending = [] if unusable else [theme for theme in pending if theme not in differing]
             turn, last = turn + 1, time.monotonic() - turn_start
+
+    def _shorten(self, difference: Difference) -> None:
+        """Repeat a difference, and leave out calls, if there is time for it."""
+        if self.patient.over or self.patience <= 0 or difference.seconds > _SLOW:
+            # One of calls at once has been repeated before.
+            difference.again = bool(difference.theme and difference.theme.at_once)
+            return
+        start = time.monotonic()
+        shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
+        self.patience -= time.monotonic() - start
 
     def _turn(self, themes: Sequence[Theme], seed: str) -> list[Difference]:
         """Make a sequence of each theme, remount once, and make a few more calls of each."""
@@ -371,16 +451,22 @@ Make = Callable[..., None]
 
 def shrink(compared: Callable[[], Comparison], difference: Difference, until: float, make: Make) -> None:
     """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
-    attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
-    difference.again = None
+    attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else _REPEATS
+    difference.again = False
+
+    def is_same(other: Difference | None) -> bool:
+        # Another difference, which may be a known one, is no shorter form of this one.
+        return other is not None and other.plain_kind == difference.plain_kind
+
     with contextlib.suppress(*_GONE):
-        difference.again = replay(compared, difference.theme, difference.calls, make, attempts) is not None
+        difference.again = is_same(replay(compared, difference.theme, difference.calls, make, attempts))
         size = len(difference.calls) if difference.again else 0
         while size:
             at = 0
             while at < len(difference.calls) and time.monotonic() < until:
                 fewer = difference.calls[:at] + difference.calls[at + size :]
-                if other := replay(compared, difference.theme, fewer, make, attempts):
+                other = replay(compared, difference.theme, fewer, make, attempts)
+                if other and is_same(other):
                     vars(difference).update(vars(other))
                 else:
                     at += size
@@ -416,15 +502,15 @@ def replay(
 
 def difference_of(theme: Theme | None, error: Exception, comparison: Comparison) -> Difference:
     """Return the difference that an error of a comparison describes."""
-    return Difference(theme, error, list(comparison.calls), list(comparison.answers))
+    conditions = [] if comparison.calls[-1:] == [REMOUNT] else comparison.conditions
+    return Difference(theme, error, list(comparison.calls), list(comparison.answers), conditions)
 
 
-def matrix(met: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Return how often each call met each condition, by call."""
-    result: dict[str, dict[str, int]] = {}
-    for (call, condition), number in sorted(met.items()):
-        result.setdefault(call, {})[condition] = number
-    return result
+def matrix(met: Counter[tuple[str, str]], themes: Sequence[Theme]) -> dict[str, dict[str, int]]:
+    """Return how often each call of the themes met each condition, by call. What was not met has a zero."""
+    calls = dict.fromkeys(name for theme in themes for name in names_of(theme))
+    calls |= dict.fromkeys(name for name, _ in met)
+    return {name: {condition: met[name, condition] for condition in ("made", *CONDITIONS)} for name in sorted(calls)}
 
 
 #: Bytes by which the next attempt is smaller if a filesystem does not give all its free space to a file.

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.posix import OVER, letting_go
@@ -56,7 +57,7 @@ def fsx(
     """Run fsx on a new file of up to 256 KiB, with `operations` drawn from `seed`. Return the difference, or "".
 
     Operations that the stack lacks are left out. Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1,
-    because fsx ends at the first). The difference is kept as ``contents``. With `spoiled`, for a control, bytes of the
+    because fsx ends at the first). With `spoiled`, for a control, bytes of the
     file are changed meanwhile. If fsx has not ended after `patience` seconds, it is killed, and so is a FUSE server
     that does not answer. A stack that ends, hangs or takes no writes is different. Raises `FsxError` otherwise.
     """
@@ -66,10 +67,10 @@ def fsx(
         if spoiled:
             raise
         return str(error)
-    path = fsstack.path / "fsx.data"
+    limits, path = fsstack.stack.limits, fsstack.path / "fsx.data"
     with fsstack.scratch() as directory:
         settings = directory / "fsx.toml"
-        settings.write_text(settings_for(fsstack.stack.limits))
+        settings.write_text(settings_for(limits))
         words = ["timeout", f"{patience:g}", FSX.path or FSX.name, "-N", str(operations), "-S", str(seed % 2**32)]
         words += ["-f", str(settings), "-P", str(directory)]
         with (
@@ -85,7 +86,7 @@ def fsx(
         if let_go.is_set() or result.returncode == OVER:
             server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
             raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
-        wrong = difference(result) or ("" if spoiled else damage)
+        wrong = difference(result, limits) or ("" if spoiled else damage)
     except FsxError as error:
         # That a server has ended, hangs or refuses everything is a fault of the stack.
         if spoiled or not (damage or let_go.is_set()):
@@ -93,7 +94,6 @@ def fsx(
         wrong = "; ".join(filter(None, [str(error), damage]))
     timed.record("contents_calls", operations if not wrong else done_before(result), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
-    timed.keep("contents", [wrong] if wrong else [])
     if not wrong:
         path.unlink()
     return wrong
@@ -125,7 +125,16 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OPERATION = re.compile(r"\] +(\d+) [A-Z]")
 
 
-def difference(result: Completed) -> str:
+def kind_of(difference: str) -> str:
+    """Return the kind of a difference of the file."""
+    if re.search("did not end|killed by|remounted|writing a byte", difference):
+        return "fsx: unusable"
+    if match := re.search("E[A-Z]{3,}", difference):
+        return f"fsx: {match[0]}"
+    return "fsx: size" if re.search("size", difference, re.I) else "fsx: content"
+
+
+def difference(result: Completed, limits: Mapping[Limit, str] = MappingProxyType({})) -> str:
     """Return the difference of the file, empty if there is none. Raises `FsxError` for any other error."""
     if result.returncode == 0:
         return ""
@@ -136,7 +145,9 @@ def difference(result: Completed) -> str:
         said = [*itertools.takewhile(lambda line: "Using seed" not in line, lines)]
         cause = f"{_ended(result.returncode)}: {' / '.join(said[-3:]) or 'nothing said'}"
         if re.search("EOPNOTSUPP|ENOSYS", cause):
-            cause += ". If the stack lacks fallocate or holes by design, declare Limit.ALLOCATION or Limit.HOLES"
+            undeclared = [limit for _, limit in _WEIGHTS.values() if limit and limit not in limits]
+            names = " or ".join(f"Limit.{limit.name}" for limit in undeclared)
+            cause += f". If this is by design, declare {names}" if names else ""
         raise FsxError(f"fsx: {cause}")
     return re.sub(r"^\[[^\]]*\] *", "", message)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_fsstack.correctness import calls
 from pytest_fsstack.correctness.calls import shown
 from pytest_fsstack.correctness.drawing import REMOUNT, Call
+from pytest_fsstack.correctness.findings import KEPT
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import Results
 
 _MAIN = '''
 
@@ -75,6 +80,28 @@ if __name__ == "__main__":
 '''
 
 
+def counterexamples(results: Results) -> dict[str, str]:
+    """Return the scripts in Python, and if possible in C, of all findings of calls, by file name."""
+    scripts: dict[str, str] = {}
+    for chain in results.chains:
+        samples = (chain.of(step, stack) for step in chain.steps for stack in chain.stacks)
+        for finding in (
+            each for by_round in samples for sample in by_round.values() for each in sample.kept.get(KEPT, ())
+        ):
+            if "program" in finding:
+                name, (python_, c_) = os.path.basename(finding["script"]), programs(finding["program"])
+                scripts |= {name: python_} | ({f"{name.removesuffix('.py')}.c": c_} if c_ else {})
+    return scripts
+
+
+def programs(text: str) -> tuple[str, str]:
+    """Return the programs in Python and in C that a finding is described by."""
+    program = ast.literal_eval(text)
+    way = [Call(*call) for call in program["calls"]]
+    answers, path, state, title = (program[key] for key in ("answers", "path", "state", "title"))
+    return python(way, answers, path, state, title, program["possible"]), c(way, answers, path, state, title)
+
+
 def python(
     way: Sequence[Call],
     answers: Sequence[str],
@@ -115,7 +142,7 @@ def python(
         [(call.name, call.arguments, call.user) for call in way if call.at_once and call.process == process]
         for process in (1, 2)
     ]
-    states = {path: {part: shown(value) for part, value in state.items() if part != "number"}} if state else {}
+    states = {path: {part: shown(value) for part, value in state.items() if part != "inode"}} if state else {}
     words = title.replace("\\", "\\\\").replace('"', "'")
     head = re.sub(r'\A"""(?s:.*?)"""', lambda _: f'"""{words}"""', head)
     possible_ = "".join(f"    {list(answers)!r},\n" for answers in possible)
@@ -147,7 +174,7 @@ def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str
         line = f"expect({_literal(str(call))}, {expression}, {_literal(expected)});"
         lines.append(f"\tas_user({call.user});\n\t{line}\n\tas_user(0);" if call.user else f"\t{line}")
     for part, value in state.items():
-        if part not in ("number", "ctime"):
+        if part not in ("inode", "ctime"):
             expression = f"state({_literal(path)}, {_literal(part)})"
             lines.append(f"\texpect({_literal(f'{path}: {part}')}, {expression}, {_literal(shown(value))});")
     main = "\n".join(["int main(int count, char **words)", "{", *lines, "\treturn wrong > 0;", "}"])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_fsstack.correctness.findings import KEPT, Explained, Fault, Finding, KnownFault, explain, known_in
 from pytest_fsstack.stack.build import BuildError
 
 if TYPE_CHECKING:
@@ -21,31 +25,92 @@ def damage_of(fsstack: Built) -> str:
         return str(error)
 
 
+@dataclass
+class _Rounds:
+    """The findings of all rounds of a test, and the mark that expects them."""
+
+    findings: list[Finding] = field(default_factory=list)
+    mark: pytest.Mark | None = None
+
+
+_ROUNDS: pytest.StashKey[_Rounds] = pytest.StashKey()
+
+
+def known_faults(item: pytest.Item, fsstack: Built) -> list[KnownFault]:
+    """Return the faults of the stack's layers that a test of a scenario may show."""
+    faults: dict[str, list[Fault]] = {}
+    for by_layer in item.config.hook.pytest_fsstack_faults():
+        for layer, of_layer in by_layer.items() if isinstance(by_layer, Mapping) else [("", [by_layer])]:
+            if wrong := next((fault for fault in of_layer if not isinstance(fault, Fault)), None):
+                pytest.fail(f"pytest_fsstack_faults must return lists of Fault by layer (got {wrong!r})", pytrace=False)
+            faults.setdefault(layer, []).extend(of_layer)
+    test = item.name.partition("[")[0]
+    return known_in(fsstack.stack, faults, item.path.stem.removeprefix("test_"), test)
+
+
+def expecting(item: pytest.Item, fsstack: Built) -> Callable[[str], bool]:
+    """Return a function that tells whether findings of a kind are expected, because a known fault explains them."""
+    known = known_faults(item, fsstack)
+    return lambda kind: any(fault.fault.explains(kind) for fault in known)
+
+
 def conclude(
     item: pytest.Item,
     timed: Timed,
     fsstack: Built,
-    broken: str,
+    findings: Sequence[Finding],
     *,
+    summary: str = "",
     enough: bool = False,
     of_others: bool = True,
     expected: bool = True,
-) -> None:
-    """Fail the test after all rounds if a promise is `broken`. A known fault of a layer is an expected failure.
+) -> Explained:
+    """Fail the test after all rounds if there are findings. Those of a known fault of a layer are an expected failure.
 
-    On the scenario's own stacks, after `enough` attempts, a missing failure fails the test: the fault was mended, and
-    its declaration (`Layer.faults`) must go. Without `of_others`, this holds only for faults that are declared for this
-    test alone. `expected` is False for a stack that avoids the faults of its layers.
+    `findings` are in the order of their weight. `summary` counts them in a few words. On the scenario's own stacks and
+    on a version that a fault was seen in, a fault that is not found after `enough` attempts fails the test: it was
+    mended, and its declaration must go. Without `of_others`, this holds only for faults that are declared for this test
+    alone. `expected` is False for a stack that avoids the faults of its layers.
     """
-    scenario = item.path.stem.removeprefix("test_")
-    alone = fsstack.stack.faults(f"{scenario}::{item.name.partition('[')[0]}") if expected else ""
-    faults = alone or (fsstack.stack.faults(scenario) if expected else "")
-    enough = enough and (of_others or bool(alone))
-    if faults and not item.get_closest_marker("xfail"):
+    known = known_faults(item, fsstack) if expected else []
+    rounds = item.stash.setdefault(_ROUNDS, _Rounds())
+    rounds.findings += findings
+    all_rounds = explain(rounds.findings, known)
+    if rounds.mark in item.own_markers:
+        item.own_markers.remove(rounds.mark)
+    if known and not all_rounds.new and not item.get_closest_marker("xfail"):
         mark = item.get_closest_marker("fsstack")
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()
+        must_show = any(fault.same_version and (of_others or "::" in fault.fault.scenario) for fault in known)
+        words = all_rounds.faults_in_words or "; ".join(str(fault.fault) for fault in known)
         # `incomplete` ends in `pytest.fail`. Any other error of a later round is not the known fault.
-        strict = enough and fsstack.stack.id in own
-        item.add_marker(pytest.mark.xfail(reason=faults, strict=strict, raises=pytest.fail.Exception))
-    if broken:
-        timed.incomplete(f"{broken} (known faults: {faults})" if faults else broken)
+        item.add_marker(
+            pytest.mark.xfail(
+                reason="; ".join(filter(None, [words, all_rounds.comparison])),
+                strict=enough and must_show and fsstack.stack.id in own,
+                raises=pytest.fail.Exception,
+            )
+        )
+        rounds.mark = item.own_markers[-1]
+    explained = explain(findings, known)
+    scripts = item.config.getoption("fsstack_counterexamples", None)
+    if findings:
+        timed.incomplete(_in_one_line(findings, explained, summary, scripts))
+    timed.keep(KEPT, [*explained.lines(scripts)])
+    return explained
+
+
+def _in_one_line(findings: Sequence[Finding], explained: Explained, summary: str, scripts: Path | None) -> str:
+    if not explained.new:
+        parts = [summary or _counted(findings), f"known faults: {explained.faults_in_words}"]
+    else:
+        first = explained.new[0]
+        parts = [summary or _counted(findings), f"the first: {first.text}"]
+        parts += [f"script: {scripts}/{first.script}"] if scripts and first.script else []
+        if len(findings) > len(explained.new):
+            parts.append(f"{len(findings) - len(explained.new)} are known faults: {explained.faults_in_words}")
+    return "; ".join(filter(None, [*parts, explained.comparison]))
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    return f"{len(findings)} finding{'s' * (len(findings) > 1)}"

@@ -88,18 +88,18 @@ class Database:
         """Yield the broken promises of a database with `count` committed transactions and one that was begun."""
         for content in found.values():
             if isinstance(content, Unreadable):
-                yield Broken(Kind.UNREADABLE, f"{self.name} cannot be read: {content.why}")
-                yield Broken(Kind.LOST, f"{self.name}: all {count} transactions are lost")
+                yield Broken(Kind.UNREADABLE, f"{self.name} cannot be read: {content.why}", self.name)
+                yield Broken(Kind.LOST, f"{self.name}: all {count} transactions are lost", self.name)
                 return
         if found in self._states[count : count + 2]:
             return
         earlier = [number for number, state in enumerate(self._states[:count]) if state == found]
         if earlier:
             text = f"{self.name} is as after transaction {earlier[-1]}, and {count} were committed"
-            yield Broken(Kind.LOST, text)
+            yield Broken(Kind.LOST, text, self.name)
         else:
             text = f"{self.name} is as after no transaction, and {count} were committed"
-            yield Broken(Kind.INVENTED, text)
+            yield Broken(Kind.INVENTED, text, self.name)
 
     def shown(self, begun: int) -> str:
         """Return when a cut was, by the transaction that had begun."""

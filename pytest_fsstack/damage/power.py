@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pytest_fsstack.correctness.findings import Finding
 from pytest_fsstack.damage import perform
 from pytest_fsstack.damage.databases import NEEDS, Database
 from pytest_fsstack.damage.plan import Operation, plan
@@ -42,7 +43,7 @@ _SHOWN = 12
 class _StateAfterCut:
     """The state after a cut: errors of mounting and checking, and the contents of the directory."""
 
-    wrong: list[str]
+    wrong: list[Finding]
     mounted: bool = True
     contents: Found = field(default_factory=dict)
     #: Whether a checker ran.
@@ -53,7 +54,10 @@ class _StateAfterCut:
 
 @dataclass
 class Damage:
-    """The numbers of cuts and of kept promises. `broken_promises` describes the first broken ones."""
+    """The numbers of cuts and of kept promises. `broken_promises` describes the first broken ones.
+
+    `findings` has the first broken promise of each kind.
+    """
 
     cuts: int = 0
     mounted: int = 0
@@ -64,9 +68,10 @@ class Damage:
     all_readable: int = 0
     survived: int = 0
     broken_promises: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
-    def count(self, state: _StateAfterCut, work: Work, count: int) -> list[str]:
-        """Add a cut, after which `count` steps were complete. Return the broken promises and errors as text."""
+    def count(self, state: _StateAfterCut, work: Work, count: int) -> list[Finding]:
+        """Add a cut, after which `count` steps were complete. Return the broken promises and errors."""
         broken = [*work.broken(state.contents, count)] if state.mounted else []
         kinds = Counter(promise.kind for promise in broken)
         self.cuts += 1
@@ -77,7 +82,16 @@ class Damage:
         self.nothing_invented += state.mounted and not kinds[Kind.INVENTED]
         self.all_readable += state.mounted and not kinds[Kind.UNREADABLE]
         self.survived += not broken and not state.wrong
-        return [*(promise.text for promise in broken), *state.wrong]
+        return [*(Finding(promise.finding, promise.text) for promise in broken), *state.wrong]
+
+    def describe(self, findings: Sequence[Finding], where: str) -> None:
+        """Add the broken promises of a cut, and where that was."""
+        for finding in findings:
+            located = Finding(finding.kind, f"{where}: {finding.text}")
+            if len(self.broken_promises) < _SHOWN:
+                self.broken_promises.append(located.text)
+            if finding.kind not in {other.kind for other in self.findings}:
+                self.findings.append(located)
 
 
 class Files(History):
@@ -146,7 +160,7 @@ def power_cuts(
     above = _layer_above_the_recorded(fsstack)
     # A checker that cannot read the filesystem would find each cut unclean, also those of a control.
     if unclean := _unclean(fsstack.fsck()):
-        raise BuildError(f"`{fsstack.spec}` cannot be judged by its checkers: before any power cut, {unclean[0]}")
+        raise BuildError(f"`{fsstack.spec}` cannot be judged by its checkers: before any power cut, {unclean[0].text}")
     # Taking the layers down writes all earlier data to the device.
     with fsstack.taken_down(above.name) as place:
         assert isinstance(place, RecordedBlock)
@@ -186,9 +200,7 @@ def power_cuts(
         if state is None:
             state = _state_after(fsstack, above.name, log, device_now, image, work)
             states.append((image, state))
-        broken = damage.count(state, work, begun)
-        room = max(0, _SHOWN - len(damage.broken_promises))
-        damage.broken_promises += [f"{where}: {text}" for text in broken[:room]]
+        damage.describe(damage.count(state, work, begun), where)
         return state
 
     for number, (cut, image) in enumerate(left_by(points, entries, log.sector, untorn=above.superblock)):
@@ -237,7 +249,7 @@ def _state_after(fsstack: Built, above: str, log: LogReader, now: Image, image: 
     """Open the stack on an image, read and check it. `now` is the current image of the device, and is updated."""
     refusal = _stands_on(image, fsstack, above, log, now)
     if refusal:
-        state = _StateAfterCut([f"it cannot be mounted: {refusal}"], mounted=False)
+        state = _StateAfterCut([Finding("not mounted", f"it cannot be mounted: {refusal}")], mounted=False)
     else:
         state = _read_and_checked(fsstack, work)
     state.entries = log.new()
@@ -250,14 +262,17 @@ def _read_and_checked(fsstack: Built, work: Work) -> _StateAfterCut:
     try:
         checked = fsstack.fsck()
     except BuildError as error:
-        return _StateAfterCut([f"it cannot be checked: {_first_line(error)}"], contents=contents, checked=True)
+        finding = Finding("not checked", f"it cannot be checked: {_first_line(error)}")
+        return _StateAfterCut([finding], contents=contents, checked=True)
     return _StateAfterCut(_unclean(checked), contents=contents, checked=bool(checked))
 
 
-def _unclean(checked: Mapping[str, CheckResult]) -> list[str]:
-    """Describe what checkers found, by the end of their output."""
+def _unclean(checked: Mapping[str, CheckResult]) -> list[Finding]:
+    """Return what checkers found, by the end of their output."""
     return [
-        f"{name} is not clean: {' / '.join(filter(None, check.output.splitlines()[-3:]))}"
+        Finding(
+            f"not clean: {name}", f"{name} is not clean: {' / '.join(filter(None, check.output.splitlines()[-3:]))}"
+        )
         for name, check in checked.items()
         if not check.clean
     ]

@@ -36,10 +36,16 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Broken:
-    """A broken promise, with a text for people."""
+    """A broken promise, with a text for people. `what` is broken: bytes or a name, and the call that promised it."""
 
     kind: Kind
     text: str
+    what: str
+
+    @property
+    def finding(self) -> str:
+        """Return the kind of finding, such as "lost: bytes (fsync)"."""
+        return f"{self.kind.value}: {self.what}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ class History:
             files = dict.fromkeys(file for file in allowed if file is not None)
             if name not in contents:
                 if None not in allowed:
-                    broken.append(Broken(Kind.LOST, f"{name} is gone, which was there since {self._when(synced)}"))
+                    text = f"{name} is gone, which was there since {self._when(synced)}"
+                    broken.append(Broken(Kind.LOST, text, self._promise("name", synced)))
                 continue
             troubles = {
                 file: list(self._troubles(name, self._files[file], contents[name], count, begun)) for file in files
@@ -148,7 +155,8 @@ class History:
             # A damaged file fits nothing. The loop above has reported it.
             there = any(name in contents and (file in fits[name] or not fits[name]) for name in names)
             if len(names) > 1 and not there:
-                broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
+                text = f"what was renamed is gone: it is neither of {', '.join(names)}"
+                broken.append(Broken(Kind.LOST, text, "name (rename)"))
         return broken
 
     def _misplaced(self, name: str, content: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
@@ -156,12 +164,19 @@ class History:
         former = {state[name] for state in self._names[: synced + 1] if name in state}
         now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
         if any(not list(self._troubles(name, self._files[file], content, 0, begun)) for file in former - now):
-            return [Broken(Kind.LOST, f"{name} is the old file again, from before {self._when(synced)}")]
+            text = f"{name} is the old file again, from before {self._when(synced)}"
+            return [Broken(Kind.LOST, text, self._promise("name", synced))]
         if now:
             return []
         if former:
-            return [Broken(Kind.LOST, f"{name} is there, which was gone since {self._when(synced)}")]
-        return [Broken(Kind.INVENTED, f"{name} is there, a name that never was")]
+            text = f"{name} is there, which was gone since {self._when(synced)}"
+            return [Broken(Kind.LOST, text, self._promise("name", synced))]
+        return [Broken(Kind.INVENTED, f"{name} is there, a name that never was", "name")]
+
+    def _promise(self, what: str, index: int) -> str:
+        """Return what an operation promised, with the call that it made."""
+        step = self.steps[index] if index >= 0 else None
+        return f"{what} ({step.how or step.kind})" if step else what
 
     def _when(self, index: int) -> str:
         return f"the sync of the directory (operation {index})" if index >= 0 else "the beginning"
@@ -172,11 +187,12 @@ class History:
         """Yield the promises that these contents of a file break, the first one of each kind."""
         last = file.synced(count)
         base, alone = file.promised(count)
-        when = f"its sync (operation {max([last - 1, *(index for index, _, _ in alone)])})"
+        synced_by = max([last - 1, *(index for index, _, _ in alone)])
+        when, what = f"its sync (operation {synced_by})", self._promise("bytes", synced_by)
         if isinstance(content, Unreadable):
-            yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({content.why})")
+            yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({content.why})", "file")
             if base:
-                yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
+                yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read", what)
             return
         begun_writes = [write for write in file.writes if write[0] < begun]
         later = [write for write in begun_writes if write[0] >= last]
@@ -202,9 +218,9 @@ class History:
             if lost and invented:
                 break
         if lost:
-            yield Broken(Kind.LOST, lost)
+            yield Broken(Kind.LOST, lost, what)
         if invented:
-            yield Broken(Kind.INVENTED, invented)
+            yield Broken(Kind.INVENTED, invented, "bytes")
 
 
 def _written(writes: Iterable[tuple[int, int, bytes]], place: int, value: int) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from pytest_fsstack.correctness.findings import Finding
 from pytest_fsstack.damage import medium, snapshot
 from pytest_fsstack.damage.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.damage.snapshot import Outcome, Shape as Shape, Snapshot
@@ -92,20 +93,20 @@ class Tally:
     def wrong(self) -> int:
         return self.outcomes[Outcome.WRONG]
 
-    def broken(self, stack: Stack) -> str:
-        """Return the broken promise of the stack, with the first flip that breaks it. Empty if all are kept.
+    def findings(self, stack: Stack, kind: Kind) -> list[Finding]:
+        """Return the broken promises of the stack, each with the flip that breaks it. The kind is of all flips.
 
         Checksums promise that wrong data are reported. If a layer also protects names, files that are missing or have
         wrong names must be reported.
         """
         outcomes = [] if stack.lacks(Limit.CHECKSUMS) else [Outcome.WRONG]
         outcomes += [Outcome.MISSING] if outcomes and not stack.lacks(Limit.NAME_CHECKSUMS) else []
-        count = sum(self.outcomes[outcome] for outcome in outcomes)
-        if not count:
-            return ""
-        first = next(line for line in self.stories if any(f": {outcome.value}: " in line for outcome in outcomes))
-        after = f"after {count} of {self.flips} altered bytes"
-        return f"{after}, files were wrong or gone without an error; the first: {first}"
+        return [
+            Finding(f"{kind}: {outcome.value}", story)
+            for outcome in outcomes
+            for story in self.stories
+            if f": {outcome.value}: " in story
+        ]
 
     def record(self, timed: Timed) -> None:
         """Add the figures to the sample, and keep the line of each flip."""

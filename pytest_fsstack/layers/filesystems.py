@@ -245,7 +245,10 @@ def _no_fallocate(module: str) -> dict[Limit, str]:
 
 #: Features that FAT directories cannot store (fs/fat, fs/exfat).
 _FAT_LIMITS: dict[Limit, str] = dict.fromkeys(
-    (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.SPARSE, Limit.MODES),
+    (
+        *(Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.SPARSE, Limit.MODES),
+        Limit.CASES,
+    ),
     "the on-disk format has no inodes",
 ) | {Limit.POWER_CUTS: "the on-disk format has no journal"}
 
@@ -321,9 +324,6 @@ class Xfs(_Logged):
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     checker: ClassVar = ("xfs_repair", "-n")
     #: fs/xfs/xfs_super.c: xfs_fs_sync_fs only forces the log, and a clean log is not written.
-    faults: ClassVar = {
-        "power_cut::test_sync_of_all": "Linux 6.1 and 6.18: sync and syncfs do not flush the disk if the log is clean"
-    }
     always: ClassVar = ("-q", "-f", "-K")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -380,7 +380,6 @@ class Btrfs(PoolLayer, Filesystem):
     sizing: ClassVar = ("-d", "-m", "-M", "--data", "--metadata", "--mixed")
     #: With single profiles. Others need more (`least_sizes`).
     smallest: ClassVar = 45 * _MIB
-    faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
     superblock: ClassVar = range(64 << 10, 68 << 10)
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
@@ -503,7 +502,6 @@ class F2fs(Filesystem):
     name: ClassVar = "f2fs"
     smallest: ClassVar = 52 * _MIB
     sizing: ClassVar = ("-o", "-R", "-s", "-z")
-    faults: ClassVar = {"posix": "f2fs of Linux 6.12: two cases of link"}
     example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
@@ -576,7 +574,6 @@ class Jfs(Filesystem):
 
     name: ClassVar = "jfs"
     smallest: ClassVar = 16 * _MIB
-    faults: ClassVar = {"posix": "JFS of Linux 6.12: times after 2038"}
     limits: ClassVar = _no_fallocate("jfs")
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
     checker: ClassVar = ("fsck.jfs", "-n", "-f")

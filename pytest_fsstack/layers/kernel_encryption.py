@@ -109,7 +109,6 @@ class Ecryptfs(DirectoryLayer):
         Limit.SPARSE: "fs/ecryptfs/read_write.c of Linux: a gap is filled with encrypted zeros",
         **dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/ecryptfs.rst of Linux"),
     }
-    faults: ClassVar = {"posix": "ecryptfs of Linux 6.12: a case of open and one of utimensat"}
     name_max: ClassVar = 143
     encrypts: ClassVar = True
     grammar: ClassVar = {

@@ -114,7 +114,6 @@ class Overlay(DirectoryLayer):
     name: ClassVar = "overlay"
     requires: ClassVar = (Root("mounting"), KernelFilesystem("overlay"))
     limits: ClassVar = _SHOWS_ALL
-    faults: ClassVar = {"posix": "overlay: character devices 0:0 are its whiteouts, in 41 cases"}
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     grammar: ClassVar = {
         "lower": Directories(),

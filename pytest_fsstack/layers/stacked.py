@@ -178,12 +178,6 @@ class Gocryptfs(_Fuse):
         Limit.HOLES: "gocryptfs, internal/fusefrontend/file_allocate_truncate.go: only modes 0 and 1 of fallocate",
         Limit.NAME_CHECKSUMS: "nuetzlich.net/gocryptfs/forward_mode_crypto: names in EME, without authentication",
     }
-    faults: ClassVar = {
-        "contents": "gocryptfs 2.3: an append after link() leaves zeros; fsync and fchmod of an unlinked file fail",
-        "posix": "gocryptfs 2.3: modes of mkdir, and times of symbolic links",
-        "power_cut": "gocryptfs 2.3: synced bytes in the last block are lost, and directories (its issue 1033)",
-        "xfstests": "gocryptfs 2.3: generic/184 (mknod) and generic/375 (the set-group-ID bit)",
-    }
 
     grammar: ClassVar = dict.fromkeys(("init", "mount"), CommandLine({**_GOCRYPTFS, "-o": _GOCRYPTFS_LIST}))
 
@@ -246,11 +240,6 @@ class Encfs(_Fuse):
     asks: ClassVar = True
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate") | {
         Limit.NAME_CHECKSUMS: "encfs(1): a name has 16 bits of checksum, and is passed over if they are wrong"
-    }
-    faults: ClassVar = {
-        "contents": "EncFS 1.9.5: another name of a file shows its old contents, and times lose their nanoseconds",
-        "posix": "EncFS 1.9.5: links, permissions and times, in 59 cases",
-        "power_cut": "EncFS 1.9.5: synced bytes in the last block come back altered, and no directory is synced",
     }
     #: encfs(1) says 176 for block-encrypted names, but refuses 176.
     name_max: ClassVar = 175
@@ -342,11 +331,6 @@ class Cryfs(_Fuse):
         Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
         Limit.SPARSE: "src/blobstore/implementations/onblocks/datatreestore: the blocks of a gap are stored",
     }
-    faults: ClassVar = {
-        "contents": "CryFS 0.11.3: rename over a directory that is not empty removes it (its issue 566)",
-        "posix": "CryFS 0.11.3: creates no FIFOs, devices and sockets, and no links",
-        "power_cut": "CryFS 0.11.3: a sync writes nothing",
-    }
 
     grammar: ClassVar = {
         "cipher": KEYWORD,
@@ -394,11 +378,6 @@ class Securefs(_Fuse):
         Limit.ALLOCATION: "sources/operations.cpp: no fallocate",
         Limit.HOLES: "sources/operations.cpp: no fallocate",
         Limit.NAME_CHECKSUMS: "names that cannot be decrypted are passed over",
-    }
-    faults: ClassVar = {
-        "contents": "securefs: an open file that is unlinked stays in the listing, another name shows an old size",
-        "posix": "securefs: creates no FIFOs, devices and sockets, and other users get in",
-        "power_cut": "securefs: synced bytes in the last block are lost, and no directory is synced",
     }
     #: For format 4, whose names are SIV-encrypted and base32-encoded (its issue 84).
     name_max: ClassVar = 143

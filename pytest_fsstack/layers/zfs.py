@@ -85,10 +85,6 @@ class Zfs(PoolLayer):
     limits: ClassVar = dict.fromkeys(
         (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
     )
-    faults: ClassVar = {
-        "posix": "zfs-fuse 0.7: rename, unlink and chmod, in 53 to 55 cases",
-        "power_cut": "zfs-fuse 0.7: a sync through another descriptor than that of the write writes nothing",
-    }
     gives: ClassVar = Directory
     #: SPA_MINDEVSIZE in include/sys/fs/zfs.h.
     smallest: ClassVar = 64 << 20
@@ -138,10 +134,6 @@ class Zfs(PoolLayer):
 
     def has_checksums(self) -> bool:
         return not re.search(r"checksum=(off|noparity)\b", self.mkfs)
-
-    def known_faults(self) -> Mapping[str, str]:
-        """Return those of zfs-fuse, unless the kernel has OpenZFS."""
-        return self.faults if KernelFilesystem("zfs").missing() else {}
 
     def needs(self) -> list[Need]:
         kernel = KernelFilesystem("zfs", removal="zfs-fuse has no encryption")

@@ -93,10 +93,6 @@ class Nfs(NetworkLayer):
     name: ClassVar = "nfs"
     example: ClassVar = "ext4 | nfs(delay=5)"
     leaves: ClassVar = (mounts.MOUNT, KERNEL_SERVER)
-    faults: ClassVar = {
-        "contents": "NFS 4.2: names of removed files that are open, ACLs, trusted attributes and fallocate",
-        "posix": "NFS 4.2: a removed file that is open has another name, in one case of unlink",
-    }
     # It must survive the session, and the processes that a dead session leaves are killed by their mark.
     isolated: ClassVar = (
         *("env", "-u", orphans.VARIABLE, "-u", orphans.COMMAND),

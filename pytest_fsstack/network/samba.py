@@ -72,12 +72,8 @@ class Samba(NetworkLayer):
     leaves: ClassVar = (mounts.MOUNT, orphans.DAEMON)
     limits: ClassVar = {
         **NetworkLayer.limits,
+        Limit.CASES: "smb.conf(5), case sensitive: names are compared without their case",
         Limit.MODES: "mount.cifs(8), File and directory ownership and permissions",
-    }
-    faults: ClassVar = {
-        "contents": "SMB 3: symbolic links, owners, locks, and names of open files",
-        "posix": "SMB 3: link, unlink, symlink, chown, rmdir and more, in 74 of 140 cases",
-        "power_cut": "writes with O_SYNC or O_DSYNC are not synced by the server",
     }
     grammar: ClassVar = {
         "mount": MOUNT

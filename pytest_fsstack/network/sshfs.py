@@ -61,11 +61,6 @@ class Sshfs(ToolLayer, NetworkLayer):
         **NetworkLayer.limits,
         **dict.fromkeys((Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "sshfs.c: no setxattr and no fallocate"),
     }
-    faults: ClassVar = {
-        "contents": "SSHFS 3.7.3: numbers of links, sizes after mapped writes, and writes without space",
-        "posix": "SSHFS 3.7.3: rename, link, mknod and 12 more calls, in 243 cases",
-        "power_cut": "SSHFS 3.7.3: a directory is not synced, so its names are lost",
-    }
     grammar: ClassVar = {
         "cipher": KEYWORD,
         "mount": CommandLine(

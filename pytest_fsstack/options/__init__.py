@@ -503,6 +503,16 @@ OPTIONS = (
         doc="[results.md](results.md#for-stores-of-results) describes the stores.",
     ),
     Option(
+        "counterexamples",
+        "write a script for each finding of the scenario contents to DIR, which is created if it does not exist",
+        "DIR",
+        _new_directory,
+        ini=False,
+        repeated=False,
+        doc="A script makes the calls that lead to the finding, without this package. [truth.md](truth.md#each-call) "
+        "shows how to run it.",
+    ),
+    Option(
         "junit",
         "the properties of a test in pytest's --junitxml: short (the verdict, the seconds, and the overheads that have "
         "a budget), full (all metrics) or none",

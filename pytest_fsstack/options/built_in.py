@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_fsstack.correctness.findings import Fault
+    from pytest_fsstack.judging.results import Results
     from pytest_fsstack.stack.model import Layer
 
 
@@ -41,6 +43,18 @@ def checked_layers(layers: object) -> list[type[Layer]]:
 
 class BuiltIn:
     """A pytest plugin with the built-in parts. Those of other plugins come first."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_fsstack_faults(self) -> Mapping[str, Sequence[Fault]]:
+        from pytest_fsstack.correctness.known import FAULTS
+
+        return FAULTS
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_fsstack_counterexamples(self, results: Results) -> dict[str, str]:
+        from pytest_fsstack.correctness.scripts import counterexamples
+
+        return counterexamples(results)
 
     @pytest.hookimpl(trylast=True)
     def pytest_fsstack_workloads(self) -> dict[str, Any]:

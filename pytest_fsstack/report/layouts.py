@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_fsstack.judging.results import ChainResults
@@ -204,7 +204,7 @@ def fio(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
 def coverage(view: View, kept: str = "met") -> list[Grid]:
     """Return which calls met which conditions, on all stacks together: a row for each condition.
 
-    `kept` is the name under which steps kept the counts, by call and condition.
+    `kept` is the name under which steps kept the counts, by call and condition. Zeros show what was not met.
     """
     calls: set[str] = set()
     met: dict[str, Counter[str]] = {}
@@ -218,18 +218,49 @@ def coverage(view: View, kept: str = "met") -> list[Grid]:
         for call, conditions in sample.kept.get(kept, {}).items():
             calls.add(call)
             for condition, number in conditions.items():
-                met.setdefault(condition, Counter())[call] += number
+                met.setdefault(condition, Counter()).update({call: number} if number else {})
     rows = [
         [
             condition,
             f"{counter.total():,}",
             f"{len(counter)} of {len(calls)}",
-            first_names(sorted(calls - {*counter})) or "-",
+            (first_names(sorted(calls - {*counter})) or "-") if counter else "all: not met",
         ]
         for condition, counter in sorted(met.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     headers = ["condition", "met", "kinds of calls", "never by"]
     return [Grid("conditions that calls met", headers, [[*map(Cell, row)] for row in rows])] if rows else []
+
+
+def findings(view: View) -> list[Grid]:
+    """Return a line for each kind of finding, the worst first, with its counterexample.
+
+    Findings of one known fault share a line, and so do the refused calls of a stack that limits would permit.
+    """
+    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for stack in view.chain.stacks:
+        samples = [sample for step in view.chain.steps for sample in view.chain.of(step, stack).values()]
+        kept = [finding for sample in samples for finding in sample.kept.get("findings", ())]
+        for finding in sorted(kept, key=lambda finding: (bool(finding["fault"]), bool(finding["limits"]))):
+            shared = finding["fault"] or (_REFUSED if finding["limits"] else finding["kind"])
+            lines.setdefault((stack, shared), []).append(finding)
+    rows = [[stack, _finding(shared, found)] for (stack, shared), found in lines.items()]
+    return [Grid("findings", ["stack", "finding"], [[*map(Cell, row)] for row in rows])] if rows else []
+
+
+_REFUSED = "refused calls"
+
+
+def _finding(shared: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of findings that share a fault, a declaration or a kind."""
+    first, kinds = found[0], "; ".join(dict.fromkeys(finding["kind"] for finding in found))
+    if shared == _REFUSED:
+        # One of the limits permits each call. The first is the plainest.
+        limits = dict.fromkeys(f"Limit.{finding['limits'][0]}" for finding in found)
+        return f"{_REFUSED}: {kinds}; if this is by design, declare {', '.join(limits)}"
+    if first["fault"]:
+        return f"known: {shared}: {kinds}"
+    return f"NEW: {first['text']}{'; script: ' if first['script'] else ''}{first['script']}"
 
 
 _SECTION = re.compile(r"fio_(.+)_(read|write|trim)_(iops|latency_mean|latency_p99)")
@@ -247,6 +278,7 @@ BUILT_IN: dict[str, Layout] = {
     "counts": counts,
     "fio": fio,
     "coverage": coverage,
+    "findings": findings,
 }
 
 #: Rows of a summary. ``{0}`` is the confidence level.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import shutil
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +31,9 @@ class Ending:
         self._session, self._say = session, session.say
         self._config, self._settings, self._budgets = session.config, session.settings, session.budgets
         self._files = _report_files(session)
+        only_looks = session.is_worker or session.only_looks
+        #: The directory of --fsstack-counterexamples, until they are written.
+        self._scripts: Path | None = None if only_looks else options.value(session.config, "counterexamples")
         self._pytest: pytest.Session | None = None
         self._summarized = False
 
@@ -221,6 +226,26 @@ class Ending:
                 self._fail()
             else:
                 self._say(f"wrote {file.report} to {file.shown}")
+        directory, self._scripts = self._scripts, None
+        if directory is not None and self._pytest is not None:
+            self._write_counterexamples(directory)
+
+    def _write_counterexamples(self, directory: Path) -> None:
+        """Write the scripts of findings; one that cannot be written fails the session."""
+        from pytest_fsstack.report import ReportError
+        from pytest_fsstack.session.files import ReportFile
+
+        all_scripts = self._config.hook.pytest_fsstack_counterexamples(results=self._results)
+        scripts = {name: script for of_plugin in all_scripts for name, script in of_plugin.items()}
+        try:
+            directory.mkdir(exist_ok=True)
+            for name, script in scripts.items():
+                ReportFile("counterexample", directory / os.path.basename(name)).write(script)
+        except (OSError, ReportError) as error:
+            self._say(f"--fsstack-counterexamples: {error}", red=True)
+            self._fail()
+        else:
+            self._say(f"wrote {counted(len(scripts), 'counterexample')} to {directory}")
 
     def _close_log(self) -> None:
         """Write the last line of the log; one that is not complete fails the session."""

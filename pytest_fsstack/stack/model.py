@@ -297,6 +297,7 @@ class Limit(enum.Enum):
     SPARSE = "gaps in files that take no space"
     MAPPED_WRITES = "writing to shared mappings"
     MODES = "modes of files"
+    CASES = "names that differ only in case"
     CHECKSUMS = "checksums of contents"
     NAME_CHECKSUMS = "checksums of names"
     POWER_CUTS = "a whole filesystem after a power cut, without a repair"
@@ -329,9 +330,6 @@ class Layer:
     leaves: ClassVar[tuple[Kind, ...]] = ()
     #: Features that it lacks by design, and where this is documented. Only calls that need them may be refused.
     limits: ClassVar[Mapping[Limit, str]] = {}
-    #: Known faults by scenario, or by one of its tests ("power_cut::test_sync_of_all"), each with the version and the
-    #: place of the report. The test is expected to fail.
-    faults: ClassVar[Mapping[str, str]] = {}
     #: The documented limit of a file name in bytes.
     name_max: ClassVar[int] = 255
     #: Whether the layer encrypts its data. Reports compare encrypted stacks with each other.
@@ -390,10 +388,6 @@ class Layer:
     def limited(self) -> Mapping[Limit, str]:
         """Return `limits`, plus those of this layer's options."""
         return self.limits
-
-    def known_faults(self) -> Mapping[str, str]:
-        """Return `faults`, without those that do not apply to this layer's options."""
-        return self.faults
 
     def is_encrypting(self) -> bool:
         """Return `encrypts`, or the choice of this layer's options."""
@@ -800,10 +794,6 @@ class Stack:
         """Whether no layer that sees the stored data has a feature about it, such as checksums."""
         stored = next((index for index, layer in enumerate(self.layers) if layer.stores), 0)
         return all(limit in layer.limited() for layer in self.layers[stored:])
-
-    def faults(self, scenario: str) -> str:
-        """Return the known faults of its layers for a scenario or one of its tests. Empty if there are none."""
-        return "; ".join(faults[scenario] for layer in self.layers if scenario in (faults := layer.known_faults()))
 
     @property
     def encrypts(self) -> bool:

@@ -231,6 +231,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.correctness import fsxfile, verdict
+from pytest_fsstack.correctness.findings import Finding
 
 
 @pytest.mark.benchmark
@@ -242,7 +243,8 @@ def test_it(fsstack, timed, monkeypatch, tmp_path, request):
     script.write_text(f"#!/bin/sh\\nkill -9 {server}\\necho the message >&2\\nexit 1\\n")
     script.chmod(0o755)
     monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
-    verdict.conclude(request.node, timed, fsstack, fsxfile.fsx(timed, fsstack, seed=1))
+    wrong = fsxfile.fsx(timed, fsstack, seed=1)
+    verdict.conclude(request.node, timed, fsstack, [Finding(fsxfile.kind_of(wrong), wrong)])
 """
 
 
@@ -254,4 +256,4 @@ def test_one_that_dies_below_fsx_is_a_difference(tmp_path: Path) -> None:
     options = ("--fsstack-size=64M", "--fsstack-rounds=1", "--basetemp=tmp")
     done = run_pytest("-p", "no:cacheprovider", *options, cwd=tmp_path)
     assert " 1 failed" in done.stdout, done.stdout
-    assert re.search(r"did not do the work: fsx: .*the message; .*remounted", done.stdout), done.stdout
+    assert re.search(r"did not do the work: .*fsx: .*the message; .*remounted", done.stdout), done.stdout

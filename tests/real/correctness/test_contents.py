@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
     # Others have bugs that some seeds show.
     stacks = ["ext4", "control = ext4 | bind"]
     chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
-    chains, said = smoke("test_contents", tmp_path, "--fsstack-seed=1", *chosen)
+    chains, _ = smoke("test_contents", tmp_path, "--fsstack-seed=1", *chosen)
     (chain,) = chains
     found = {
         step: {stack: chain.median(step, stack, "contents_differences") for stack in by_stack}
@@ -36,7 +35,6 @@ def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
     for step in "calls", "nearly_full":
         assert found[step]["ext4"] == 0
         assert found[step]["control"]
-    assert re.search(r"\bcalls: .*\bremount\(\)", said)
 
 
 def test_zeros_of_a_failed_ftruncate_that_do_not_outlive_a_remount_are_no_difference(

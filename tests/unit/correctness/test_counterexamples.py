@@ -113,5 +113,5 @@ def test_a_program_in_c_fails_where_an_answer_or_the_state_is_another(tmp_path: 
     assert done.returncode == 0, done.stdout
     done = run_c(c(calls, ["done", "9", "done"], "s", {"target": "b"}, ""), tmp_path)
     assert done.returncode == 1
-    assert re.search(r"pwrite\(0, 0, 10, 1\): 10 .*\b9\n", done.stdout)
+    assert re.search(r"pwrite\(.*\): 10 .*\b9\n", done.stdout)
     assert re.search(r"s: target: a .*\bb\n", done.stdout)

@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from pytest_fsstack import BuildError, Built
+from pytest_fsstack.correctness.findings import Finding
 from pytest_fsstack.damage import power
 from pytest_fsstack.damage.perform import act, content
 from pytest_fsstack.damage.plan import Operation
@@ -50,9 +51,9 @@ WHOLE = {"a": content(3, 0, 8)}
 def counted(found: Found, wrong: str = "", mounted: bool = True, checked: bool = True) -> set[str]:
     """What holds after one cut."""
     damage = Damage()
-    state = power._StateAfterCut([wrong] if wrong else [], mounted, found, checked)
+    state = power._StateAfterCut([Finding(wrong, wrong)] if wrong else [], mounted, found, checked)
     broken = damage.count(state, HISTORY, 3)
-    figures = {name: value for name, value in vars(damage).items() if name != "broken_promises"}
+    figures = {name: value for name, value in vars(damage).items() if isinstance(value, int)}
     assert set(figures.values()) <= {0, 1}
     assert bool(broken) is not figures["survived"]
     return {name for name, value in figures.items() if value}
@@ -108,21 +109,22 @@ def test_a_daemon_that_died_of_the_cut_before_is_not_held_against_the_next_one(t
 
 def test_a_loss_breaks_a_promise_unless_it_is_declared_and_a_control_must_lose(tmp_path: Path) -> None:
     whole = Damage(cuts=4, survived=4)
-    damaged = Damage(cuts=4, survived=3, broken_promises=["what is gone", "what else"])
+    damaged = Damage(cuts=4, survived=3, findings=[Finding("lost: bytes (fsync)", "what is gone")])
 
-    def judged(text: str, damage: Damage) -> str:
+    def judged(text: str, damage: Damage) -> list[Finding]:
         stack = NotedStack(Path(tempfile.mkdtemp(dir=tmp_path)))
         stack.stack = Stack.parse(text, BUILT_IN)
         return broken(stack, damage)
 
     for text in ("ext4", "ext4 | gocryptfs", "own = xfs"):
-        assert judged(text, whole) == ""
-        assert re.fullmatch("1 .*4 power cuts .*: what is gone", judged(text, damaged))
+        assert judged(text, whole) == []
+        assert judged(text, damaged) == damaged.findings
     for text in ("ext2", "vfat", "ext4(mount='noatime,data=writeback')"):
-        assert judged(text, whole) == judged(text, damaged) == ""
+        assert judged(text, whole) == judged(text, damaged) == []
     for name in MUST_LOSE:
-        assert re.search(r"\b4 power cuts\b", judged(f"{name} = ext4", whole))
-        assert judged(f"{name} = ext4", damaged) == ""
+        (finding,) = judged(f"{name} = ext4", whole)
+        assert re.search(r"\b4 power cuts\b", finding.text)
+        assert judged(f"{name} = ext4", damaged) == []
 
 
 def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,13 +49,6 @@ def test_contents_have_checksums_if_one_layer_that_sees_them_stored_has() -> Non
     assert not stack("ext4 | cryfs").lacks(Limit.NAME_CHECKSUMS)
 
 
-def test_the_faults_of_all_layers_are_known_for_a_scenario() -> None:
-    both = stack("ext4 | gocryptfs | cryfs").faults("power_cut")
-    assert "gocryptfs 2.3" in both
-    assert "CryFS 0.11.3" in both
-    assert stack("ext4").faults("power_cut") == stack("ext4 | gocryptfs").faults("bit_rot") == ""
-
-
 def test_an_option_may_add_one() -> None:
     assert Limit.HARD_LINKS not in stack("ext4 | encfs").limits
     assert Limit.HARD_LINKS in stack("ext4 | encfs(mode='paranoia')").limits

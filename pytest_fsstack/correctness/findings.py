@@ -1,0 +1,208 @@
+"""Findings of scenarios, and the known faults of layers that explain some of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.stack.model import Layer, Stack
+
+#: The name under which a step keeps its findings.
+KEPT = "findings"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken promise in one line, and its kind.
+
+    The kind has no numbers that a seed decides, so another run finds the same kind. In `contents` it is the call, what
+    was wrong after it, and the conditions of the call: ``fsync: ENOENT (unlinked)``. Other scenarios have their own
+    kinds (docs/truth.md).
+    """
+
+    kind: str
+    text: str
+    #: The file that --fsstack-counterexamples writes, and what it is made of, as a literal of Python.
+    script: str = ""
+    program: str = ""
+    #: Limits that would permit it, by name, if the layer declared one of them.
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A known fault of a layer. In `scenario`, findings of its `kinds` are expected, and all others fail the test.
+
+    `scenario` may name one test of a scenario (``power_cut::test_sync_of_all``). `kinds` are kinds of findings, with
+    ``*`` for any text. `words` say what goes wrong and where that is reported. `seen_in` has the versions that have the
+    fault, as the name of a program and a number: ``("mydaemon 1.4",)``, or ``("Linux 6.12",)`` for a fault of the
+    kernel. The version 1.4 stands for 1.4.2 too. On other versions the fault is still expected, and the report says
+    which version was tested. Raises `ValueError`.
+    """
+
+    scenario: str
+    kinds: tuple[str, ...]
+    words: str
+    seen_in: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kinds, tuple) or not all(kind.strip("* ") for kind in self.kinds) or not self.kinds:
+            raise ValueError(f"Fault({self.words!r}): kinds must be a tuple of kinds of findings (got {self.kinds!r})")
+        programs = {text.rpartition(" ")[0] for text in self.seen_in}
+        if len(programs) != 1 or not all(re.fullmatch(r"\S.* v?\d[\w.]*", text) for text in self.seen_in):
+            raise ValueError(
+                f"Fault({self.words!r}): seen_in must name one program with its versions, as in ('mydaemon 1.4',) "
+                f"(got {self.seen_in!r})"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.shown_versions}: {self.words}"
+
+    @property
+    def program(self) -> str:
+        """Return the name of the program with the fault."""
+        return self.seen_in[0].rpartition(" ")[0]
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        return tuple(text.rpartition(" ")[2].removeprefix("v") for text in self.seen_in)
+
+    @property
+    def shown_versions(self) -> str:
+        return f"{self.program} {' and '.join(self.versions)}"
+
+    def explains(self, kind: str) -> bool:
+        """Whether findings of this kind are expected."""
+        return any(fnmatchcase(kind, pattern) for pattern in self.kinds)
+
+    def seen_in_version(self, version: str) -> bool:
+        """Whether a version is one of those that have the fault."""
+        # The kernel's release goes on with words, as in 6.12.9-amd64.
+        return any(re.match(rf"{re.escape(seen)}(?!\w)", version) for seen in self.versions)
+
+
+@dataclass(frozen=True)
+class KnownFault:
+    """A fault of a layer in a stack, with the version of its program here, empty if that is unknown."""
+
+    fault: Fault
+    version: str
+
+    @property
+    def same_version(self) -> bool:
+        return self.fault.seen_in_version(self.version)
+
+
+#: The faults of layers, by the layer's name.
+Faults = Mapping[str, Sequence[Fault]]
+
+
+def known_in(stack: Stack, faults: Faults, scenario: str, test: str) -> list[KnownFault]:
+    """Return the faults of the stack's layers in a test of a scenario.
+
+    A fault of a program that the layer does not run here, such as zfs-fuse beside OpenZFS, is left out.
+    """
+    here = {scenario, f"{scenario}::{test}"}
+    known = []
+    for layer in stack.layers:
+        for fault in faults.get(layer.name, ()):
+            command = "" if fault.program == "Linux" else _command(layer, fault.program)
+            if fault.scenario in here and command is not None:
+                known.append(KnownFault(fault, version_of(fault.program, command)))
+    return list(dict.fromkeys(known))
+
+
+def _command(layer: Layer, program: str) -> str | None:
+    """Return the executable that a layer runs as a program, None if it runs none."""
+    commands_ = [need.command for need in layer.needs() if isinstance(need, Tool)]
+    return next((command for command in commands_ if os.path.basename(command).startswith(program)), None)
+
+
+@functools.cache
+def version_of(program: str, command: str = "") -> str:
+    """Return the version that an executable reports of itself, or the kernel's release for Linux. Empty if unknown."""
+    if program == "Linux":
+        return platform.release()
+    try:
+        _, output, errors = commands.ended(command or program, "--version", timeout=10.0)
+    except (OSError, commands.CommandError):
+        return ""
+    # Some tools report the version of a library first.
+    match = re.search(rf"(?im)^{re.escape(program)}\b[^\d\n]*(\d+(?:\.\d+)+)", f"{output}\n{errors}")
+    return match[1] if match else ""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The findings of a test: those that a known fault explains, and `new` ones."""
+
+    known: Sequence[KnownFault]
+    by_fault: Mapping[Fault, Sequence[Finding]]
+    new: Sequence[Finding]
+
+    @property
+    def gone(self) -> list[KnownFault]:
+        """Return the known faults that nothing was found of."""
+        return [known for known in self.known if not self.by_fault.get(known.fault)]
+
+    @property
+    def comparison(self) -> str:
+        """Return what differs from the versions that the faults were seen in. Empty if the versions are the same.
+
+        For example: ``declared for gocryptfs 2.3, this is 2.6.1: 2 of 3 faults are gone, 1 finding is new``.
+        """
+        other = [known for known in self.known if known.version and not known.same_version]
+        parts = []
+        for program in dict.fromkeys(known.fault.program for known in other):
+            here = [known for known in other if known.fault.program == program]
+            versions = list(dict.fromkeys(version for known in here for version in known.fault.versions))
+            gone = sum(known in here for known in self.gone)
+            fate = f"{gone} of {len(here)} faults {'is' if gone == 1 else 'are'} gone"
+            parts.append(f"declared for {program} {' and '.join(versions)}, this is {here[0].version}: {fate}")
+        new = f", {len(self.new)} finding{'s are' if len(self.new) > 1 else ' is'} new" if self.new else ""
+        return f"{'; '.join(parts)}{new}" if parts else ""
+
+    def lines(self, scripts: Path | None) -> Iterator[dict[str, str | list[str]]]:
+        """Yield the findings as JSON data, each with the `fault` that explains it, the new ones first.
+
+        They have what their script is made of if a directory for scripts is given.
+        """
+        explained = [("", finding) for finding in self.new]
+        explained += [(str(fault), finding) for fault, findings in self.by_fault.items() for finding in findings]
+        for fault, finding in explained:
+            data: dict[str, str | list[str]] = {
+                "fault": fault,
+                "kind": finding.kind,
+                "text": finding.text,
+                "limits": [*finding.limits],
+            }
+            has_script = scripts and finding.script
+            script = {"script": f"{scripts}/{finding.script}" if has_script else ""}
+            yield {**data, **script, **({"program": finding.program} if has_script else {})}
+
+    @property
+    def faults_in_words(self) -> str:
+        """Return the known faults that were found, each with the number of its findings."""
+        counts = ((fault, len(findings)) for fault, findings in self.by_fault.items())
+        return "; ".join(f"{fault} ({count} finding{'s' * (count > 1)})" for fault, count in counts)
+
+
+def explain(findings: Iterable[Finding], known: Sequence[KnownFault]) -> Explained:
+    """Sort findings by the known fault that explains each."""
+    by_fault: dict[Fault, list[Finding]] = {}
+    new = []
+    for finding in findings:
+        fault = next((known_fault.fault for known_fault in known if known_fault.fault.explains(finding.kind)), None)
+        if fault is None:
+            new.append(finding)
+        else:
+            by_fault.setdefault(fault, []).append(finding)
+    return Explained(known, by_fault, new)
