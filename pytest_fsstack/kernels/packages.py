@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.machine.descriptors import opened
 
 #: Commands that print the archive in a package, by suffix: tar for .deb, cpio for .rpm.
@@ -102,7 +102,7 @@ def _archive(package: Path) -> Iterator[IO[bytes]]:
     """Yield the archive in a package, decompressed to a file without a name."""
     user = _unprivileged_user()
     tool = TOOLS[package.suffix]
-    with package.open("rb") as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
+    with reading.opened(package) as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
         os.set_inheritable(archive.fileno(), True)
         rights: list[str] = []
         if user:

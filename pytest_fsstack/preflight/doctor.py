@@ -272,7 +272,8 @@ def _without_cluster() -> Iterator[None]:
     """Prevent Debian's package of PostgreSQL from creating a cluster and starting a server."""
     missing = [directory for directory in (CLUSTERS, CLUSTERS.parent) if not directory.exists()]
     CLUSTERS.mkdir(parents=True, exist_ok=True)
-    file = CLUSTERS / "pytest-fsstack.conf"
+    # A new name, so that no file of the administrator is replaced and removed.
+    file = CLUSTERS / f"pytest-fsstack-{os.urandom(4).hex()}.conf"
     file.write_text("create_main_cluster = false\n")
     try:
         yield

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_fsstack.machine.descriptors import opened, write_all
+from pytest_fsstack.machine.descriptors import closing, write_all
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.owners import MAX_LINKS
 from pytest_fsstack.report import ReportError
@@ -49,7 +49,11 @@ class _Target(NamedTuple):
         """Append to a stream."""
         # Without O_TRUNC: /dev/stdout may be a file that holds earlier output. A pipe without a reader is an error.
         flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | (0 if self.of_kernel else os.O_NOFOLLOW)
-        with opened(self.name, flags, dir_fd=self.directory.fileno()) as descriptor:
+        try:
+            opening = os.open(self.name, flags | os.O_CLOEXEC, dir_fd=self.directory.fileno())
+        except OSError as error:
+            raise OSError(errno.ENXIO, "nobody reads this pipe") if error.errno == errno.ENXIO else error from None
+        with closing(opening) as descriptor:
             mode = os.fstat(descriptor).st_mode
             _refuse(mode)
             os.set_blocking(descriptor, True)

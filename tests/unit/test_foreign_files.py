@@ -21,6 +21,8 @@ from pytest_fsstack.laboratory import run, settings, slurm
 from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.over_time import history, hosts
 from pytest_fsstack.over_time.plugin import earlier_runs
+from pytest_fsstack.report import ReportError
+from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.workloads import jobfile
 
 PACKAGE = Path(pytest_fsstack.__file__).parent
@@ -144,6 +146,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "laboratory": lambda path: settings.load(path),
     "fio": lambda path: jobfile.check(path, path.parent, {}),
     "kernel": lambda path: images.resolve(str(path), path.parent),
+    "package": lambda path: images.resolve(str(path.rename(path.with_suffix(".deb"))), path.parent),
 }
 
 
@@ -153,7 +156,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_of_a_sensible_size_is_refused_at_once(
     name: str, make: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    if (name, make) == ("kernel", _large):
+    if name in ("kernel", "package") and make is _large:
         pytest.skip("only its first bytes are read")
     make(tmp_path / "file")
     with pytest.raises((OSError, ValueError, images.KernelError)) as caught:
@@ -190,6 +193,26 @@ def test_a_history_that_another_process_keeps_locked_is_given_up(
                 read(tmp_path / "file")
         holder.communicate(b"\n")
     assert history.read(tmp_path / "file").runs == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_report_waits_for_no_reader_of_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    report = ReportFile("json", tmp_path / "pipe")
+    with pytest.raises(ReportError, match="nobody reads"):
+        report.write("text")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        # It opens the pipe at some moment.
+        assert commands.wait_until(lambda: _written(report), 50.0)
+        assert reader.communicate()[0] == "text"
+
+
+def _written(report: ReportFile) -> bool:
+    try:
+        report.write("text")
+    except ReportError:
+        return False
+    return True
 
 
 @needs_root
