@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import stat
 import struct
 import sys
@@ -123,8 +124,27 @@ def who_may_change(descriptor: int, users: set[int] | None = None) -> str:
 
 
 def _refuse_if(wanted: bool, descriptor: int, users: set[int]) -> None:
-    if wanted and (reason := who_may_change(descriptor, users)):
+    if not wanted:
+        return
+    if reason := who_may_change(descriptor, users):
         raise UntrustedError(errno.EPERM, reason)
+    server = fuse_owner(descriptor)
+    if server is not None and server not in users:
+        # The server of a FUSE filesystem decides on the owners and modes that it shows.
+        raise UntrustedError(errno.EPERM, f"user {server} mounted {os.readlink(f'/proc/self/fd/{descriptor}')}")
+
+
+def fuse_owner(descriptor: int) -> int | None:
+    """Return the user who mounted the FUSE filesystem of an open file, or None for other filesystems."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    mount = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        number, _, rest = line.partition(" ")
+        if number == mount:
+            kind, *_, options = rest.partition(" - ")[2].split(" ")
+            user = re.search(r"(?:^|,)user_id=(\d+)", options) if kind.startswith("fuse") else None
+            return int(user[1]) if user else None
+    return None
 
 
 def _has_acl(place: str) -> bool:

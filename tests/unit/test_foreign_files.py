@@ -55,7 +55,6 @@ _ALLOWED = {
     "preflight/explain.py": "/sys",
     "plugin/__init__.py": "pytest has read the ini file before, and imports of this package would slow down its start",
     "kernels/launch.py": "files in a directory that only the session enters",
-    "kernels/packages.py": "packages, which are checked as hostile, and files in a held directory",
     "laboratory/run.py": "files that it writes into the directory of its own run",
     "laboratory/slurm.py": "scripts of this package",
     "layers/": "images and volumes in the directory of a stack",

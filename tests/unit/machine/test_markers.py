@@ -162,3 +162,30 @@ def test_a_directory_of_this_program_is_made_once_and_known_again(place: Path) -
             owners.own(parent, "own")
     finally:
         os.close(parent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        ("fuse.mine", "rw,user_id=65534,group_id=65534,allow_other", "user 65534 mounted"),
+        ("fuse.sshfs", "rw,user_id=0,group_id=0", ""),
+        ("ext4", "rw,user_id=65534", ""),
+    ],
+)
+def test_a_filesystem_that_another_user_serves_is_not_trusted(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str, reason: str
+) -> None:
+    # Its server may show root as the owner of everything.
+    read_text = Path.read_text
+    descriptor = os.open(place, os.O_RDONLY)
+    info = read_text(Path(f"/proc/self/fdinfo/{descriptor}"))
+    os.close(descriptor)
+    (mount,) = (line.split()[1] for line in info.splitlines() if line.startswith("mnt_id:"))
+
+    def faked(path: Path, **options_of_reading: str) -> str:
+        text = f"{mount} 1 0:99 / /somewhere rw,nosuid shared:1 - {kind} a\\040source {options}\n"
+        return text if path == Path("/proc/self/mountinfo") else read_text(path)
+
+    monkeypatch.setattr(Path, "read_text", faked)
+    assert owners.untrusted(place).startswith(reason)
+    assert bool(owners.untrusted(place)) is bool(reason)
