@@ -14,6 +14,7 @@ from pathlib import Path
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.stack.model import Layer, Stack
+from pytest_fsstack.units import counted
 
 #: The name under which a step keeps its findings.
 KEPT = "findings"
@@ -149,7 +150,7 @@ class Explained:
     new: Sequence[Finding]
 
     @property
-    def gone(self) -> list[KnownFault]:
+    def not_shown(self) -> list[KnownFault]:
         """Return the known faults that nothing was found of."""
         return [known for known in self.known if not self.by_fault.get(known.fault)]
 
@@ -157,17 +158,17 @@ class Explained:
     def comparison(self) -> str:
         """Return what differs from the versions that the faults were seen in. Empty if the versions are the same.
 
-        For example: ``declared for gocryptfs 2.3, this is 2.6.1: 2 of 3 faults are gone, 1 finding is new``.
+        For example: ``declared for gocryptfs 2.3, this is 2.6.1: 2 of 3 faults did not show, 1 finding is new``.
         """
         other = [known for known in self.known if known.version and not known.same_version]
         parts = []
         for program in dict.fromkeys(known.fault.program for known in other):
             here = [known for known in other if known.fault.program == program]
             versions = list(dict.fromkeys(version for known in here for version in known.fault.versions))
-            gone = sum(known in here for known in self.gone)
-            fate = f"{gone} of {len(here)} faults {'is' if gone == 1 else 'are'} gone"
-            parts.append(f"declared for {program} {' and '.join(versions)}, this is {here[0].version}: {fate}")
-        new = f", {len(self.new)} finding{'s are' if len(self.new) > 1 else ' is'} new" if self.new else ""
+            hidden = sum(known in here for known in self.not_shown)
+            declared = f"declared for {program} {' and '.join(versions)}, this is {here[0].version}"
+            parts.append(f"{declared}: {hidden} of {counted(len(here), 'fault')} did not show")
+        new = f", {counted(len(self.new), 'finding')} {'are' if len(self.new) > 1 else 'is'} new" if self.new else ""
         return f"{'; '.join(parts)}{new}" if parts else ""
 
     def lines(self, scripts: Path | None) -> Iterator[dict[str, str | list[str]]]:
@@ -192,7 +193,7 @@ class Explained:
     def faults_in_words(self) -> str:
         """Return the known faults that were found, each with the number of its findings."""
         counts = ((fault, len(findings)) for fault, findings in self.by_fault.items())
-        return "; ".join(f"{fault} ({count} finding{'s' * (count > 1)})" for fault, count in counts)
+        return "; ".join(f"{fault} ({counted(count, 'finding')})" for fault, count in counts)
 
 
 def explain(findings: Iterable[Finding], known: Sequence[KnownFault]) -> Explained:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_fsstack.correctness.findings import KEPT, Explained, Fault, Finding, KnownFault, explain, known_in
 from pytest_fsstack.stack.build import BuildError
+from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -82,7 +83,8 @@ def conclude(
         mark = item.get_closest_marker("fsstack")
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()
         must_show = any(fault.same_version and (of_others or "::" in fault.fault.scenario) for fault in known)
-        words = all_rounds.faults_in_words or "; ".join(str(fault.fault) for fault in known)
+        versions = ", ".join(dict.fromkeys(fault.fault.shown_versions for fault in known))
+        words = all_rounds.faults_in_words or f"nothing found of {counted(len(known), 'known fault')} ({versions})"
         # `incomplete` ends in `pytest.fail`. Any other error of a later round is not the known fault.
         item.add_marker(
             pytest.mark.xfail(
@@ -102,15 +104,11 @@ def conclude(
 
 def _in_one_line(findings: Sequence[Finding], explained: Explained, summary: str, scripts: Path | None) -> str:
     if not explained.new:
-        parts = [summary or _counted(findings), f"known faults: {explained.faults_in_words}"]
+        parts = [summary or counted(len(findings), "finding"), f"known faults: {explained.faults_in_words}"]
     else:
         first = explained.new[0]
-        parts = [summary or _counted(findings), f"the first: {first.text}"]
+        parts = [summary or counted(len(findings), "finding"), f"the first: {first.text}"]
         parts += [f"script: {scripts}/{first.script}"] if scripts and first.script else []
         if len(findings) > len(explained.new):
             parts.append(f"{len(findings) - len(explained.new)} are known faults: {explained.faults_in_words}")
     return "; ".join(filter(None, [*parts, explained.comparison]))
-
-
-def _counted(findings: Sequence[Finding]) -> str:
-    return f"{len(findings)} finding{'s' * (len(findings) > 1)}"

@@ -178,7 +178,7 @@ static const char *stored(int parent, const char *name)
 {
 	static __thread char buffers[4][256];
 	static __thread unsigned next;
-	if (bug != CASE_FOLDED && bug != CASE_LOWER && bug != NAME_COMPOSED)
+	if ((bug != CASE_FOLDED && bug != CASE_LOWER && bug != NAME_COMPOSED) || strlen(name) >= sizeof buffers[0])
 		return name;
 	char *result = buffers[next++ % 4], *accent;
 	snprintf(result, sizeof buffers[0], "%s", name);
