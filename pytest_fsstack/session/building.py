@@ -184,8 +184,10 @@ class Builder:
         governor = [self._settings.governor] if self._settings.governor else []
         needs = [*parameter.needs(), *governor]
         if reasons := missing(needs):
-            say = pytest.fail if self._settings.missing_fails else pytest.skip
-            say(f"{parameter.id} on {parameter.device.spec}: {'; '.join(reasons)}")
+            text = f"{parameter.id} on {parameter.device.spec}: {'; '.join(reasons)}"
+            if self._settings.missing_fails:
+                pytest.fail(f"{text} (--fsstack-if-unavailable=fail)", pytrace=False)
+            pytest.skip(text)
         load(needs)
 
     def prepare(self) -> None:

@@ -332,6 +332,10 @@ def test_timed(fsstack, timed, broken_before):
 def test_timed_after(fsstack, timed, broken_after):
     pass
 """)
-    result = project.run("--fsstack-rounds=1")
-    result.assert_outcomes(errors=5, passed=2)
+    project.pytester.makepyfile(
+        test_absent="import pytest\n\n@pytest.mark.fsstack('absent')\ndef test_it(fsstack):\n    pass\n"
+    )
+    result = project.run("--fsstack-rounds=1", "--fsstack-if-unavailable=fail")
+    result.assert_outcomes(errors=6, passed=2)
+    result.stdout.fnmatch_lines(["absent on *no-such-tool*(--fsstack-if-unavailable=fail)"])
     result.stdout.no_fnmatch_line("*pytest_fsstack/*.py:*")
