@@ -127,7 +127,7 @@ class Difference:
         limits = tuple(limit.name for limit in self.limits)
         name = re.sub(r"[^\w.+-]+", "-", f"{stack}-{self.kind}").strip("-")
         digest = zlib.crc32(repr(program["calls"]).encode())
-        return Finding(self.kind, text, f"{name[:200]}-{digest:08x}.py", repr(program), limits)
+        return Finding(self.kind, text, f"{name[:200]}-{digest:08x}.py", repr(program), limits, self.weight)
 
 
 def related(calls: Sequence[Call]) -> list[Call]:

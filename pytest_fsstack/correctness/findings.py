@@ -36,6 +36,8 @@ class Finding:
     program: str = ""
     #: Limits that would permit it, by name, if the layer declared one of them.
     limits: tuple[str, ...] = ()
+    #: Findings with a smaller number are worse.
+    weight: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Explained:
         new = f", {counted(len(self.new), 'finding')} {'are' if len(self.new) > 1 else 'is'} new" if self.new else ""
         return f"{'; '.join(parts)}{new}" if parts else ""
 
-    def lines(self, scripts: Path | None) -> Iterator[dict[str, str | list[str]]]:
+    def lines(self, scripts: Path | None) -> Iterator[dict[str, str | int | list[str]]]:
         """Yield the findings as JSON data, each with the `fault` that explains it, the new ones first.
 
         They have what their script is made of if a directory for scripts is given.
@@ -179,11 +181,12 @@ class Explained:
         explained = [("", finding) for finding in self.new]
         explained += [(str(fault), finding) for fault, findings in self.by_fault.items() for finding in findings]
         for fault, finding in explained:
-            data: dict[str, str | list[str]] = {
+            data: dict[str, str | int | list[str]] = {
                 "fault": fault,
                 "kind": finding.kind,
                 "text": finding.text,
                 "limits": [*finding.limits],
+                "weight": finding.weight,
             }
             has_script = scripts and finding.script
             script = {"script": f"{scripts}/{finding.script}" if has_script else ""}

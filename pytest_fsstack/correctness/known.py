@@ -130,6 +130,8 @@ FAULTS: Faults = {
         Fault("contents", ("*: EIO (*full)",), "a write without space fails with EIO", _SECUREFS),
         Fault("contents", ("synced directory: answer*",), "fsync of a directory writes nothing", _SECUREFS),
         Fault("contents", ("write: EPERM*",), "an append fails with EPERM", _SECUREFS),
+        Fault("contents", ("access_time *: answer*",), "a write sets the time of access to the present", _SECUREFS),
+        Fault("contents", ("*: size (*full)",), "a write that fails without space changes the size", _SECUREFS),
         Fault(
             "posix",
             _ALL,

@@ -241,7 +241,7 @@ def findings(view: View) -> list[Grid]:
     for stack in view.chain.stacks:
         samples = [sample for step in view.chain.steps for sample in view.chain.of(step, stack).values()]
         kept = [finding for sample in samples for finding in sample.kept.get("findings", ())]
-        for finding in sorted(kept, key=lambda finding: (bool(finding["fault"]), bool(finding["limits"]))):
+        for finding in sorted(kept, key=_order):
             shared = finding["fault"] or (_REFUSED if finding["limits"] else finding["kind"])
             lines.setdefault((stack, shared), []).append(finding)
     rows = [[stack, _finding(shared, found)] for (stack, shared), found in lines.items()]
@@ -249,6 +249,10 @@ def findings(view: View) -> list[Grid]:
 
 
 _REFUSED = "refused calls"
+
+
+def _order(finding: Mapping[str, Any]) -> tuple[bool, bool, int]:
+    return bool(finding["fault"]), bool(finding["limits"]), finding["weight"]
 
 
 def _finding(shared: str, found: Sequence[Mapping[str, Any]]) -> str:

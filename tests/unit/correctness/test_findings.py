@@ -367,12 +367,13 @@ def test_a_script_is_made_of_what_a_finding_keeps() -> None:
     assert Difference(None, BuildError("gone"), way, []).finding("x").kind == "stack: unusable"
 
 
-def kept(kind: str, fault: str = "", limits: Sequence[str] = ()) -> dict[str, object]:
+def kept(kind: str, fault: str = "", limits: Sequence[str] = (), weight: int = 0) -> dict[str, object]:
     return {
         "kind": kind,
         "text": f"text of {kind}",
         "fault": fault,
         "limits": [*limits],
+        "weight": weight,
         "script": f"dir/{kind[:5]}.py",
     }
 
@@ -380,6 +381,7 @@ def kept(kind: str, fault: str = "", limits: Sequence[str] = ()) -> dict[str, ob
 def test_each_finding_has_a_line_and_what_is_declared_or_refused_shares_one() -> None:
     lines = [
         *(
+            kept("chmod: mode", weight=3),
             kept("write: content"),
             kept("link: EPERM", limits=["HARD_LINKS"]),
             kept("setxattr: EPERM", limits=["ATTRIBUTES"]),
@@ -389,7 +391,8 @@ def test_each_finding_has_a_line_and_what_is_declared_or_refused_shares_one() ->
     chain = chain_of({"calls": {"ext4": [1.0], "myfs": [Sample({"seconds": 1.0}, kept={"findings": lines})]}})
     (grid,) = findings(View(chain, Results({}, [chain])))
     texts = [[cell.text for cell in row] for row in grid.rows]
-    assert [text[0] for text in texts] == ["myfs"] * 3
+    assert [text[0] for text in texts] == ["myfs"] * 4
+    assert "chmod: mode" in texts.pop(1)[1]
     assert "text of write: content" in texts[0][1]
     assert "dir/write.py" in texts[0][1]
     assert re.search(r"link: EPERM; setxattr: EPERM.*Limit\.HARD_LINKS, Limit\.ATTRIBUTES", texts[1][1])
