@@ -1,7 +1,8 @@
 """Unpack kernel packages. Their authors are not trusted.
 
-The tool of the package format decompresses a package as an unprivileged user. This module reads the archive. It writes
-members without privileges, relative to descriptors, through no link, and only below the given directory.
+The tool of the package format decompresses a package as an unprivileged user, in namespaces of its own. This module
+reads the archive. It writes members without privileges, relative to descriptors, through no link, and only below the
+given directory.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import ctypes
 import os
 import pwd
 import stat
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from pytest_fsstack.machine import commands, reading
+from pytest_fsstack.machine import commands, confined, reading
 from pytest_fsstack.machine.descriptors import opened
 
 #: Commands that print the archive in a package, by suffix: tar for .deb, cpio for .rpm.
@@ -99,23 +102,48 @@ def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _archive(package: Path) -> Iterator[IO[bytes]]:
-    """Yield the archive in a package, decompressed to a file without a name."""
-    user = _unprivileged_user()
-    tool = TOOLS[package.suffix]
+    """Yield the archive in a package, decompressed to a file without a name.
+
+    The tool writes to a pipe, because other processes of its user must not reach the file.
+    """
     with reading.opened(package) as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
-        os.set_inheritable(archive.fileno(), True)
-        rights: list[str] = []
-        if user:
-            os.fchown(archive.fileno(), user.pw_uid, user.pw_gid)
-            rights = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        limited = f'ulimit -f {MAX_BYTES // 512} && out=$1 && shift && exec "$@" >"$out"'
-        out = f"/proc/self/fd/{archive.fileno()}"
-        if commands.which(tool[0]) is None:
-            raise commands.not_installed(tool)
-        words = [*rights, "sh", "-c", limited, "sh", out, *tool]
-        commands.run(*words, stdin=source.fileno(), fds=(archive.fileno(),), cwd=Path("/"))
+        reader, writer = os.pipe()
+        with ThreadPoolExecutor(1) as pool:
+            copying = pool.submit(_copy_all, reader, archive)
+            try:
+                _run_confined(*TOOLS[package.suffix], stdin=source.fileno(), stdout=writer)
+            except commands.CommandError:
+                if isinstance(copying.exception(), PackageError):
+                    copying.result()
+                raise
+        copying.result()
         archive.seek(0)
         yield archive
+
+
+def _copy_all(reader: int, target: IO[bytes]) -> None:
+    """Copy from a pipe until all writers have closed it. Raises `PackageError` if it yields too much."""
+    with os.fdopen(reader, "rb") as source:
+        total = 0
+        while data := source.read(1 << 20):
+            total += len(data)
+            if total > MAX_BYTES:
+                raise PackageError(f"it holds more than {MAX_BYTES >> 30} GiB")
+            target.write(data)
+
+
+def _run_confined(tool: str, *arguments: str, stdin: int, stdout: int) -> None:
+    """Run a command with root's rights dropped, and close `stdout`. Raises `CommandError`, `PackageError`."""
+    try:
+        user, path = _unprivileged_user(), commands.which(tool)
+        if path is None:
+            raise commands.not_installed((tool, *arguments))
+        rights = [sys.executable, "-I", "-S", confined.__file__, str(user.pw_uid), str(user.pw_gid)] if user else []
+        commands.run(*rights, path, *arguments, stdin=stdin, stdout=stdout, cwd=Path("/"))
+    except commands.CommandError as error:
+        raise commands.CommandError((tool, *arguments), error.returncode, error.stderr, error.how) from None
+    finally:
+        os.close(stdout)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

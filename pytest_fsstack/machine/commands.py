@@ -181,6 +181,7 @@ def recorded_commands() -> Iterator[list[str]]:
 def started(
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
+    stdout: int | None = None,
     fds: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -208,7 +209,7 @@ def started(
             running = subprocess.Popen(
                 [*wrappers(outlives), path, *words[1:]],
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
-                stdout=output,
+                stdout=output if stdout is None else stdout,
                 stderr=errors,
                 start_new_session=True,
                 pass_fds=fds,
@@ -266,6 +267,7 @@ def _descriptor(child: subprocess.Popen[bytes]) -> int | None:
 def run(
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
+    stdout: int | None = None,
     fds: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -273,19 +275,20 @@ def run(
 ) -> str:
     """Run a command to its end and return its stdout.
 
-    `stdin` is a file descriptor (default: empty input). `fds` are inherited with their numbers. `cwd` is the working
-    directory. `timeout` is in seconds (default: `limit`). Raises `CommandError`. A command that is stuck in the kernel
-    and survives SIGKILL is left behind.
+    `stdin` is a file descriptor (default: empty input), and so is `stdout`, whose output is not returned. `fds` are
+    inherited with their numbers. `cwd` is the working directory. `timeout` is in seconds (default: `limit`). Raises
+    `CommandError`. A command that is stuck in the kernel and survives SIGKILL is left behind.
     """
-    code, stdout, stderr = ended(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd, timeout=timeout)
+    code, output, stderr = ended(*argv, stdin=stdin, stdout=stdout, fds=fds, env=env, cwd=cwd, timeout=timeout)
     if code:
-        raise CommandError([os.fspath(word) for word in argv], code, stderr or stdout)
-    return stdout
+        raise CommandError([os.fspath(word) for word in argv], code, stderr or output)
+    return output
 
 
 def ended(
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
+    stdout: int | None = None,
     fds: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -293,7 +296,7 @@ def ended(
 ) -> tuple[int, str, str]:
     """Run a command like `run`, and return its exit code, stdout and stderr. Any exit code is valid."""
     seconds = limit if timeout is None else timeout
-    with signals.shielded(), started(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd) as process:
+    with signals.shielded(), started(*argv, stdin=stdin, stdout=stdout, fds=fds, env=env, cwd=cwd) as process:
         try:
             how = ""
             if process.pidfd is not None and not signals.wait(process.pidfd, seconds):

@@ -91,7 +91,7 @@ def deb(data: bytes, suffix: str = "") -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Install an `rpm2cpio` for packages that are plain archives, and a `depmod` that does nothing."""
     if not shutil.which("dpkg-deb"):
         pytest.skip("needs dpkg-deb")
@@ -105,6 +105,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for parent in (tools, *tools.parents):
         if parent.stat().st_uid == os.geteuid() and parent.stat().st_mode & 0o755 != 0o755:
             parent.chmod(0o755)
+    return tools
 
 
 @pytest.fixture
@@ -290,3 +291,34 @@ def test_root_unpacks_as_a_user_without_rights(
     assert os.geteuid() == 0
     (tmp_path / "mine").write_text("of root again")
     assert (tmp_path / "mine").stat().st_uid == 0
+
+
+@pytest.mark.root
+def test_other_processes_of_the_unprivileged_user_cannot_reach_the_archive(
+    tmp_path: Path, kernel: list[Entry], tools: Path
+) -> None:
+    shared = tools / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tools / "rpm2cpio").write_text(f"#!/bin/sh\ncat\nuntil [ -e {shared}/over ]; do sleep 0.1; done\n")
+    # Another process of the user opens every file of the tool's processes.
+    attack = f"""
+        seen() {{ for p in /proc/[0-9]*; do grep -qs {tools}/rpm2cpi[o] $p/cmdline && [ -O $p ] && echo $p; done; }}
+        until [ "$(seen)" ]; do sleep 0.1; done
+        for p in $(seen); do (echo altered >>$p/fd/1) && echo altered $p; (ls $p/cwd/) && echo entered $p; done
+        touch {shared}/over
+    """
+    user = packages._unprivileged_user()
+    assert user is not None
+    rights = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    package = tmp_path / "linux.rpm"
+    package.write_bytes(cpio(kernel))
+    with subprocess.Popen(
+        [*rights, "/bin/sh", "-c", attack], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as attacker:
+        check(package, tmp_path / "cache")
+        opened, refusals = attacker.communicate(timeout=60)
+    assert "Permission denied" in refusals
+    assert opened == ""
+    (image,) = (tmp_path / "cache").rglob("vmlinuz-*")
+    assert b"altered" not in image.read_bytes()
