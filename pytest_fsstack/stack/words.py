@@ -18,7 +18,20 @@ from pytest_fsstack.stack import outside
 
 
 class WordError(ValueError):
-    """A word that refers to something outside of the stack. The message explains it."""
+    """A word that refers to something outside of the stack, or stops the machine. The message explains it."""
+
+
+#: Words of filesystems and device-mapper that stop or restart the machine at the first error (errors=panic of ext4 and
+#: bcachefs, failmode=panic of ZFS, fatal_errors=bug of Btrfs, restart_on_corruption of dm-verity).
+_STOPPING = re.compile(r"panic|restart.on|reboot|(?<![a-z])bug(?![a-z])", re.IGNORECASE)
+
+
+def _check_running(text: str) -> None:
+    """Raise `WordError` for a word that stops the machine."""
+    if match := _STOPPING.search(text):
+        raise WordError(
+            f"{match[0]} stops the whole machine at the first error; choose another reaction, such as remount-ro"
+        )
 
 
 class Grammar(Protocol):
@@ -31,11 +44,17 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Value:
-    """A text of a known form, which the tool never takes for a path outside of the stack."""
+    """A text of a known form, which the tool never takes for a path outside of the stack.
+
+    A `free` text is only stored or shown. Other texts have a meaning, and must not stop the machine.
+    """
 
     pattern: str
+    free: bool = False
 
     def undeclared(self, text: str) -> Iterator[str]:
+        if not self.free:
+            _check_running(text)
         if not re.fullmatch(self.pattern, text):
             yield text
 
@@ -50,11 +69,11 @@ KEYWORD = Value(r"[\^+-]?\w[\w.:^%+()*-]*")
 #: Several keywords, separated by commas.
 KEYWORDS = Value(rf"{KEYWORD.pattern}(,{KEYWORD.pattern})*")
 #: Free text that is stored or shown, such as a label.
-TEXT = Value(r"[^\n\0]*")
+TEXT = Value(r"[^\n\0]*", free=True)
 #: The name of a file in the directory below, without a slash.
-NAME = Value(r"(?!\.{1,2}$)[^/\n\0]+")
+NAME = Value(r"(?!\.{1,2}$)[^/\n\0]+", free=True)
 #: A path within the filesystem itself, such as that of a subvolume.
-INSIDE = Value(r"(?!(.*/)?\.\.(/.*)?$)[^\n\0]*")
+INSIDE = Value(r"(?!(.*/)?\.\.(/.*)?$)[^\n\0]*", free=True)
 #: Any text. It is checked as a path. For options without a declared meaning.
 LOOKED_UP = Value(r"(?!)")
 #: Never allowed: the option always writes, reads or runs something outside of the stack.
@@ -66,7 +85,7 @@ def _refuse(name: str) -> None:
 
 
 def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
-    """Raise `WordError` if the text refers to something outside of a stack with these device numbers."""
+    """Raise `WordError` if the text stops the machine, or refers to something outside of a stack with these devices."""
     if not outside.can_be_passed(text):
         raise WordError("has a zero byte or half a character, which no command accepts")
     for part in grammar.undeclared(text):
@@ -88,6 +107,7 @@ class Items:
             raise WordError(f"tools differ in how they read {quote[0]} in {text[:60]}; leave it out")
         for item in text.split(","):
             key, equals, value = item.partition("=")
+            _check_running(key)
             grammar = self._grammar(key.strip())
             if grammar is OUTSIDE:
                 _refuse(key.strip())
@@ -143,10 +163,12 @@ class CommandLine:
 
     def _long(self, word: str) -> tuple[list[str], Grammar | None]:
         name, equals, value = word.partition("=")
+        _check_running(name)
         grammar = self._by_name.get(_plain(name))
         if grammar is OUTSIDE or (grammar is None and self._abbreviates_outside(name)):
             _refuse(name)
         if grammar is None:
+            _check_running(value)
             return [word], None if equals else LOOKED_UP
         if equals:
             return list(grammar.undeclared(value)), None
@@ -165,6 +187,7 @@ class CommandLine:
                 _refuse(f"-{letter}")
             if grammar is None:
                 # The option may take the rest as its value, or be a bundle.
+                _check_running(word)
                 self._bundle_without(word, index)
                 return [word], LOOKED_UP
             if grammar is not FLAG:

@@ -244,6 +244,93 @@ def test_each_declaration_is_one_of_an_option() -> None:
         assert layer.grammar.keys() <= layer.options().keys(), layer.name
 
 
+# -- words that stop the machine -------------------------------------------------------------------------------------
+
+
+def positions(grammar: words.Grammar) -> Iterator[str]:
+    """Yield a pattern of each place in a grammar's texts where a word with a meaning can be, marked by {}."""
+    if isinstance(grammar, words.Items):
+        yield from ("{}", "x={}", "{}=x", "a,{}")
+        for key, form in grammar._by_name.items():
+            yield from (f"{key.replace('*', 'x')}={place}" for place in positions(form))
+    elif isinstance(grammar, words.CommandLine):
+        yield from ("--undeclared={}", "--undeclared {}", "--{}", "--x-{}=1")
+        for option, form in grammar._by_name.items():
+            for place in positions(form):
+                yield f"{option} {place}"
+                yield f"{option}{place}" if len(option) == 2 and not grammar._is_go else f"{option}={place}"
+    elif isinstance(grammar, words.Words):
+        yield from positions(grammar.form)
+    elif isinstance(grammar, words.Value) and not grammar.free and grammar is not words.FLAG:
+        yield "{}"
+
+
+PLACES = [
+    (layer.name, name, place)
+    for layer in BUILT_IN.values()
+    for name, field in layer.options().items()
+    if name != "binary" and isinstance(field.default, str) and not field.metadata["choices"]
+    for place in positions(layer.grammar.get(name, words.LOOKED_UP))
+]
+
+
+@pytest.mark.parametrize("word", ["panic", "panic_on_corruption", "restart-on-error", "bug"])
+def test_no_layer_takes_a_word_that_stops_the_machine(word: str) -> None:
+    """Every place in the grammar of every layer is tried."""
+    assert len(PLACES) > 1000
+    accepted = []
+    for layer, name, place in PLACES:
+        grammar = BUILT_IN[layer].grammar.get(name, words.LOOKED_UP)
+        try:
+            words.check(grammar, place.format(word))
+            accepted.append((layer, name, place))
+        except words.WordError:
+            pass
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ext4(mount='errors=panic')",
+        "ext4(mount='noatime,errors=panic,commit=5')",
+        "ext4(mkfs='-e panic')",
+        "ext4(mkfs='-epanic')",
+        "ext3(mkfs='-qe panic')",
+        """ext2(mkfs='-e pan"ic"')""",
+        "btrfs(mount='fatal_errors=panic')",
+        "btrfs(mount='fatal_errors=bug')",
+        "f2fs(mount='errors=panic')",
+        "nilfs2(mount='errors=panic')",
+        "jfs(mount='errors=panic')",
+        "vfat(mount='errors=panic')",
+        "exfat(mount='errors=panic')",
+        "reiserfs(mount='errors=panic')",
+        "squashfs(mount='errors=panic')",
+        "bcachefs(mkfs='--errors=panic')",
+        "bcachefs(mount='errors=panic')",
+        "zfs(mkfs='-o failmode=panic')",
+        "flakey(features='panic_on_corruption')",
+    ],
+)
+def test_a_word_that_stops_the_machine_is_refused_at_its_option(text: str) -> None:
+    with pytest.raises(SpecError, match=r"(?i)\b(panic|bug)\w* stops the whole machine"):
+        Stack.parse(text, LAYERS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ext4(mkfs='-L panic -e remount-ro', mount='errors=remount-ro')",
+        "btrfs(mkfs='-L panic', mount='subvol=panic')",
+        "xfs(mkfs='-L debug', mount='noquota')",
+        "ext4(mount='debug')",
+    ],
+)
+def test_labels_and_other_reactions_are_allowed(text: str) -> None:
+    Stack.parse(text, LAYERS)
+
+
 # -- drawn -------------------------------------------------------------------------------------------------------------
 
 _parts = st.sampled_from(
