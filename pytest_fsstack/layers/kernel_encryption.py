@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,16 +47,19 @@ def in_keyring(script: str, *words: str) -> list[str]:
     return ["keyctl", "session", "-", "sh", "-euc", script, "sh", *words]
 
 
-def _authentication_token(part: bytes) -> bytes:
-    """Pack a ``struct ecryptfs_auth_tok`` (linux/ecryptfs.h) with a key that needs no derivation."""
-    key, signature = part[:64], part[64:].hex()
+def _token(key: memoryview, signature: str) -> tuple[contextlib.AbstractContextManager[int], str]:
+    """Return a descriptor of a ``struct ecryptfs_auth_tok`` (linux/ecryptfs.h), and its signature.
+
+    Its key needs no derivation.
+    """
     version, password, sha512, key_set = 0x0004, 0, 10, 0x02
     head = struct.pack("=HHI", version, password, 0)
     session_key = bytes(3 * 4 + 512 + 64)
     reserved = bytes(32)
     # Three bytes of padding: the inner struct is not packed, the outer one is.
-    token = struct.pack("=IiIII64s17s8s3x", 0, sha512, 0, len(key), key_set, key, signature.encode(), b"")
-    return head + session_key + reserved + token
+    token = struct.pack("=IiIII", 0, sha512, 0, len(key), key_set)
+    tail = struct.pack("=17s8s3x", signature.encode(), b"")
+    return commands.secret_fd(head + session_key + reserved + token, key, tail), signature
 
 
 def _xfs_io(machine: Machine, command: str, directory: str | Path, stdin: int | None = None) -> str:
@@ -143,10 +145,8 @@ class Ecryptfs(DirectoryLayer):
 
     def _tokens(self, context: BuildContext) -> list[tuple[contextlib.AbstractContextManager[int], str]]:
         """Return descriptors of the keys for contents and names, each with its public identifier."""
-        count = 2 if self.fnek else 1
-        with context.secret.key(count * 72) as fd:
-            parts = [os.read(fd, 72) for _ in range(count)]
-        return [(commands.secret_fd(_authentication_token(part)), part[64:].hex()) for part in parts]
+        starts = (0, 72) if self.fnek else (0,)
+        return [_token(context.secret.part(start, 64), context.secret.part(start + 64, 8).hex()) for start in starts]
 
     def _options(self, signatures: list[str]) -> list[str]:
         return [
@@ -278,7 +278,5 @@ class Fscrypt(DirectoryLayer):
 
         `add_enckey` prints the same (fs/crypto/hkdf.c), but the journal needs it before that.
         """
-        with context.secret.key(64) as fd:
-            key = os.read(fd, 64)
-        extracted = hmac.digest(bytes(64), key, "sha512")
+        extracted = hmac.digest(bytes(64), context.secret.part(0, 64), "sha512")
         return hmac.digest(extracted, b"fscrypt\0\x01\x01", "sha512")[:16].hex()

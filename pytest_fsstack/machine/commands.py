@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.libc import failure, libc
+from pytest_fsstack.machine.locked import locked_memory
 from pytest_fsstack.units import counted, reason_of, visible
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -341,16 +342,26 @@ def wait_until(condition: Any, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def secret_fd(secret: bytes) -> Iterator[int]:
-    """Yield a descriptor with a secret for `fds=` (as /proc/self/fd/N) or `stdin=`. It has no name on any disk."""
+def secret_fd(*parts: bytes | memoryview) -> Iterator[int]:
+    """Yield a descriptor with a secret for `fds=` (as /proc/self/fd/N) or `stdin=`. It has no name on any disk.
+
+    The secret is not swapped out (`locked_memory`). Pass memoryviews of such memory, because bytes would be copies.
+    """
+    size = sum(map(len, parts))
     fd = os.memfd_create("fsstack", 0)
     try:
-        os.write(fd, secret)
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
+        os.ftruncate(fd, size)
+        with locked_memory(size, fd) as content:
+            start = 0
+            for part in parts:
+                content[start : start + len(part)] = part
+                start += len(part)
+            try:
+                yield fd
+            finally:
+                # A daemon may keep the descriptor open.
+                content[:] = bytes(size)
     finally:
-        # A daemon may keep the descriptor open.
-        os.pwrite(fd, bytes(len(secret)), 0)
         os.ftruncate(fd, 0)
         os.close(fd)
 

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import enum
 import inspect
+import mmap
 import os
 import re
 import typing
@@ -18,6 +19,7 @@ from typing import ClassVar, Protocol
 
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal, Kind
+from pytest_fsstack.machine.locked import locked_memory
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need
 from pytest_fsstack.machine.port import Loop, Machine
 from pytest_fsstack.stack import keys, spec, words
@@ -167,28 +169,42 @@ PlaceType = type[Block] | type[Directory]
 
 
 class Secret:
-    """The random passphrase of one stack. Tools get it only through descriptors."""
+    """The random passphrase and key of one stack, in memory that is not swapped out. Tools get descriptors of it."""
 
     def __init__(self) -> None:
-        self._bytes = os.urandom(32)
+        self._memory = locked_memory(mmap.PAGESIZE)
+        # Read into the memory, because a bytes object would be another copy.
+        with open("/dev/urandom", "rb", buffering=0) as random:
+            random.readinto(self._memory)
+        for index in range(_DIGITS):
+            self._memory[index] = b"0123456789abcdef"[self._memory[index] & 15]
 
     def __repr__(self) -> str:
         return "Secret(...)"
 
     def passphrase(self) -> AbstractContextManager[int]:
         """Return a descriptor with 64 hexadecimal digits and no newline."""
-        return commands.secret_fd(self._bytes.hex().encode())
+        return commands.secret_fd(self._digits)
 
     def replacing(self, old: Secret) -> AbstractContextManager[int]:
         """Return a descriptor with the old passphrase and this one, on a line each."""
-        return commands.secret_fd(b"".join(secret.hex().encode() + b"\n" for secret in (old._bytes, self._bytes)))
+        return commands.secret_fd(old._digits, b"\n", self._digits, b"\n")
 
     def key(self, size: int) -> AbstractContextManager[int]:
         """Return a descriptor with a raw key of `size` bytes, always the same for this stack."""
-        import hashlib
+        return commands.secret_fd(self.part(0, size))
 
-        return commands.secret_fd(hashlib.shake_256(self._bytes).digest(size))
+    def part(self, start: int, size: int) -> memoryview:
+        """Return some bytes of the key, which must not be copied."""
+        return memoryview(self._memory)[_DIGITS:][start : start + size]
 
+    @property
+    def _digits(self) -> memoryview:
+        return memoryview(self._memory)[:_DIGITS]
+
+
+#: The length of a passphrase, in hexadecimal digits.
+_DIGITS = 64
 
 #: A random word in the names of this process. They are global to the machine, but containers repeat process numbers.
 SESSION = os.urandom(4).hex()

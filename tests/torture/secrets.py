@@ -25,10 +25,10 @@ from pytest_fsstack.machine import commands
 _secret_fd = commands.secret_fd
 
 @contextlib.contextmanager
-def told(secret):
+def told(*parts):
     with open({told!r}, "a") as file:
-        print(secret.hex(), file=file)
-    with _secret_fd(secret) as fd:
+        print(b"".join(parts).hex(), file=file)
+    with _secret_fd(*parts) as fd:
         yield fd
 
 commands.secret_fd = told

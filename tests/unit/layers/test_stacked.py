@@ -194,7 +194,7 @@ def test_no_traceback_of_a_failed_command_shows_a_key(
         return ""
 
     monkeypatch.setattr(machine, "_record", failing)
-    context.secret._bytes = bytes(range(65, 97))
+    context.secret._memory[64:] = bytes(range(65, 97)) * ((len(context.secret._memory) - 64) // 32)
     with context.secret.passphrase() as passphrase, context.secret.key(144) as key:
         # The second key of ecryptfs begins at 72.
         forms = os.read(passphrase, 64).decode(), *(repr(os.read(key, 72)[:16])[2:-1] for _ in range(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -106,6 +107,54 @@ def test_each_stack_has_a_passphrase_of_its_own(tmp_path: Path) -> None:
         with BuildContext(tmp_path, Journal(tmp_path, RealMachine())).secret.passphrase() as fd:
             passphrases.add(commands.run("cat", f"/proc/self/fd/{fd}", fds=(fd,)))
     assert [len(text) for text in passphrases] == [64] * 5
+
+
+#: Makes a secret, uses it in all forms, and keeps it while its memory is searched.
+HOLDER = """
+import sys
+from pytest_fsstack.stack.model import Secret
+
+secret, other = Secret(), Secret()
+for form in secret.key(144), secret.replacing(other), secret.passphrase():
+    with form as fd:
+        pass
+with secret.passphrase() as first, secret.key(64) as second:
+    print(first, second, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_secret_is_only_in_memory_that_is_never_swapped_out() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        process = Path(f"/proc/{holder.pid}")
+        secrets = [(process / "fd" / fd).read_bytes() for fd in holder.stdout.readline().split()]
+        assert [len(secret) for secret in secrets] == [64, 64]
+        places: list[tuple[int, set[str]]] = []
+        with open(process / "mem", "rb") as memory:
+            for head, flags in mappings(process):
+                start, end = (int(part, 16) for part in head.split()[0].split("-"))
+                # The stack may have copies of registers, which later calls overwrite.
+                if "r" in head.split()[1] and not re.search(r"\[(stack|v\w+)\]$", head):
+                    content = os.pread(memory.fileno(), end - start, start)
+                    places += [(number, flags) for number, secret in enumerate(secrets) if secret in content]
+        holder.communicate()
+    # Each is in the memory of the session and in its file.
+    assert sorted(number for number, _ in places) == [0, 0, 1, 1]
+    assert all({"lo", "dd"} <= flags for _, flags in places), places
+
+
+def mappings(process: Path) -> list[tuple[str, set[str]]]:
+    """Return the first line of each mapping of a process in smaps, and its flags."""
+    found, head = [], ""
+    for line in (process / "smaps").read_text().splitlines():
+        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+            head = line
+        elif line.startswith("VmFlags:"):
+            found.append((head, set(line.split()[1:])))
+    return found
 
 
 def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:
