@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.judging.course import Cell, ChainPlan, Course, KernelBoot, Policy
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
-from pytest_fsstack.kernels.launch import Description
+from pytest_fsstack.kernels.launch import SHUTDOWN_SECONDS, Description
 from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
 from pytest_fsstack.kernels.turns import ChainTests, TurnScheduling
 from pytest_fsstack.machine import signals
@@ -80,6 +81,7 @@ class Controller:
         self._tests: set[str] = set()
         self._session: pytest.Session | None = None
         self._closed = threading.Event()
+        self._started = time.strftime("%Y%m%d-%H%M%S")
         self.kvm = False
 
     # -- starting ------------------------------------------------------------------------------------------------------
@@ -112,12 +114,13 @@ class Controller:
 
     def _launch(self, index: int) -> str:
         """Return the command that replaces a Python: a guest, or a stand-in for a worker that went down."""
-        kernel, _ = self._kernel_of(index)
+        kernel, boot = self._kernel_of(index)
         plan, description = self.plan, self.directory / f"{index}.json"
+        results = Path.cwd() / f"fsstack-results-{self._started}-{kernel.name}-{boot + 1}"
         # Stacks in marks of tests are only known in the guests.
         disks = max((stack.members for stack in self.settings.stacks), default=1)
         machine = vm.Machine(kernel, Path.cwd(), plan.memory, plan.cpus, self.kvm, disks)
-        Description(machine, plan.disk_size, plan.silent_seconds, self._log(index)).write(description)
+        Description(machine, plan.disk_size, plan.silent_seconds, self._log(index), results).write(description)
         return shlex.join([sys.executable, "-m", "pytest_fsstack.kernels.launch", str(description)])
 
     def _log(self, index: int) -> Path:
@@ -308,7 +311,10 @@ class Controller:
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         try:
             with signals.during(signals.State.TEST):
-                return (yield)
+                result = yield
+            # Otherwise pytest-xdist kills guests that take 10 s to hand back their results and shut down.
+            self.config.pluginmanager.getplugin("dsession").nodemanager.EXIT_TIMEOUT = 2 * SHUTDOWN_SECONDS
+            return result
         finally:
             self._progress.end()
             self._conclude()

@@ -20,17 +20,23 @@ from pathlib import Path
 import msgspec
 
 from pytest_fsstack.kernels import vm
+from pytest_fsstack.kernels.packages import PackageError
 from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.options import GUEST_DOWN
+from pytest_fsstack.units import counted, reason_of
 
 
 class Description(msgspec.Struct):
-    """The request of the controller, in a JSON file. `log` gets the reason if the guest dies."""
+    """The request of the controller, in a JSON file.
+
+    `log` gets the reason if the guest dies. `results` is a new directory for files that the guest hands back.
+    """
 
     machine: vm.Machine
     disk_size: int
     silent_seconds: float
     log: Path
+    results: Path
 
     def write(self, path: Path) -> None:
         path.write_bytes(msgspec.json.encode(self, enc_hook=str))
@@ -41,7 +47,7 @@ class Description(msgspec.Struct):
 
 
 #: Seconds for a guest to shut down after its command has ended.
-_SHUTDOWN_SECONDS = 60.0
+SHUTDOWN_SECONDS = 60.0
 #: Seconds of silence after this end until a guest counts as halted. A kernel without ACPI does not switch its VM off.
 _HALTED_SECONDS = 10.0
 
@@ -89,10 +95,10 @@ def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
             guest.kill()
             return f"was silent for {silent_seconds:g} s, and was killed"
     try:
-        process.wait(_SHUTDOWN_SECONDS)
+        process.wait(SHUTDOWN_SECONDS)
     except subprocess.TimeoutExpired:
         guest.kill()
-        return f"did not end within {_SHUTDOWN_SECONDS:g} s after its output, and was killed"
+        return f"did not end within {SHUTDOWN_SECONDS:g} s after its output, and was killed"
     return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
 
 
@@ -122,10 +128,21 @@ def main() -> int:
         stand_in(argv, f"kernel {description.machine.kernel.name}: cannot be started: {error}")
     if story := guest.boot():
         stand_in(argv, story)
-    if problem := forward(guest, description.silent_seconds):
+    problem = forward(guest, description.silent_seconds)
+    _copy_results(guest, description.results)
+    if problem:
         log.write_text(guest.story(problem))
         return 1
     return 0
+
+
+def _copy_results(guest: vm.Guest, directory: Path) -> None:
+    """Copy the results of a guest, and print a line if there were any."""
+    try:
+        if files := guest.copy_results(directory):
+            print(f"\nfsstack: {directory.name} has {counted(files, 'file')} of the guest", file=sys.stderr)
+    except (PackageError, OSError) as error:
+        print(f"\nfsstack: not all results of the guest are in {directory.name}: {reason_of(error)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -56,13 +56,13 @@ def unpack(package: Path, directory: Path) -> None:
     Raises `PackageError`, `CommandError`, OSError.
     """
     with _archive(package) as archive:
-        read = _tar if package.suffix == ".deb" else _cpio
+        read = read_tar if package.suffix == ".deb" else _cpio
         user = _unprivileged_user()
         if user:
             os.chown(directory, user.pw_uid, user.pw_gid)
         try:
             with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as top, _acting_as(user):
-                _write_all(read(archive), top)
+                write_all(read(archive), top)
         except (tarfile.TarError, ValueError, OverflowError) as error:
             raise PackageError(f"its archive is damaged: {error}") from None
     _check(directory)
@@ -149,7 +149,8 @@ def _run_confined(tool: str, *arguments: str, stdin: int, stdout: int) -> None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _tar(archive: IO[bytes]) -> Iterator[Member]:
+def read_tar(archive: IO[bytes]) -> Iterator[Member]:
+    """Yield the members of a tar archive. The content of one must be read before the next. Raises `PackageError`."""
     kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK, tarfile.LNKTYPE: 0}
     with tarfile.open(fileobj=archive, mode="r:", errors="surrogateescape") as members:
         for member in members:
@@ -159,7 +160,7 @@ def _tar(archive: IO[bytes]) -> Iterator[Member]:
             elif member.type in kinds:
                 yield Member(member.name, kinds[member.type], member.mode, target=member.linkname)
             else:
-                raise PackageError(f"{_quoted(member.name)} is not a file, directory or link")
+                raise PackageError(f"{quoted(member.name)} is not a file, directory or link")
         # tarfile accepts archives that are cut off or have garbage between members.
         archive.seek(members.offset)
         if archive.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -193,7 +194,7 @@ def _cpio(archive: IO[bytes]) -> Iterator[Member]:
         elif kind in (stat.S_IFREG, stat.S_IFDIR):
             yield Member(name, kind, fields["mode"], size, content=archive)
         else:
-            raise PackageError(f"{_quoted(name)} is not a file, directory or link")
+            raise PackageError(f"{quoted(name)} is not a file, directory or link")
         archive.seek(start + size + -size % 4)
 
 
@@ -211,14 +212,11 @@ def _read_padded(archive: IO[bytes], size: int, before: int) -> bytes:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _write_all(members: Iterator[Member], top: int) -> None:
-    total = 0
+def write_all(members: Iterator[Member], top: int) -> None:
+    """Write members below the open directory, through no link. Raises `PackageError`, OSError."""
     for member in members:
-        total += member.size
-        if total > MAX_BYTES:
-            raise PackageError(f"it holds more than {MAX_BYTES >> 30} GiB")
         if member.mode & (stat.S_ISUID | stat.S_ISGID) and member.kind != stat.S_IFDIR:
-            raise PackageError(f"{_quoted(member.name)} would run as another user (setuid or setgid)")
+            raise PackageError(f"{quoted(member.name)} would run as another user (setuid or setgid)")
         *parents, name = _parts(member.name) or (None,)
         if name is None:
             continue
@@ -230,9 +228,9 @@ def _parts(name: str) -> tuple[str, ...]:
     """Return the parts of a member's name, empty for the top. Raises `PackageError` if it leads out of the package."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts:
-        raise PackageError(f"{_quoted(name)} leads out of the package")
+        raise PackageError(f"{quoted(name)} leads out of the package")
     if not name.isprintable():
-        raise PackageError(f"{_quoted(name)} is not a valid name for a file of a kernel")
+        raise PackageError(f"{quoted(name)} is not a valid name for a file of a kernel")
     return parts
 
 
@@ -247,7 +245,7 @@ def _directory(top: int, parts: list[str]) -> Iterator[int]:
             try:
                 inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
             except OSError:
-                raise PackageError(f"{_quoted(part)} is a directory and something else as well") from None
+                raise PackageError(f"{quoted(part)} is a directory and something else as well") from None
             os.close(place)
             place = inner
         yield place
@@ -269,7 +267,7 @@ def _write(member: Member, place: int, name: str, top: int) -> None:
         else:
             _link(member, place, name, top)
     except FileExistsError:
-        raise PackageError(f"{_quoted(member.name)} is in it twice") from None
+        raise PackageError(f"{quoted(member.name)} is in it twice") from None
 
 
 def _leads_to_headers(link: Member) -> bool:
@@ -280,7 +278,7 @@ def _leads_to_headers(link: Member) -> bool:
 def _check_link(link: Member) -> None:
     target = os.path.normpath(os.path.join(os.path.dirname(link.name), link.target))
     if link.target.startswith("/") or target.split("/")[0] == ".." or not link.target.isprintable():
-        raise PackageError(f"the link {_quoted(link.name)} leads out of the package, to {_quoted(link.target)}")
+        raise PackageError(f"the link {quoted(link.name)} leads out of the package, to {quoted(link.target)}")
 
 
 def _fill(member: Member, fd: int) -> None:
@@ -305,10 +303,10 @@ def _link(member: Member, place: int, name: str, top: int) -> None:
     with _directory(top, parents) as other:
         try:
             if not stat.S_ISREG(os.stat(first, dir_fd=other, follow_symlinks=False).st_mode):
-                raise PackageError(f"the hard link {_quoted(member.name)} leads to no file")
+                raise PackageError(f"the hard link {quoted(member.name)} leads to no file")
             os.link(first, name, src_dir_fd=other, dst_dir_fd=place, follow_symlinks=False)
         except FileNotFoundError:
-            raise PackageError(f"the hard link {_quoted(member.name)} leads to no file of the package") from None
+            raise PackageError(f"the hard link {quoted(member.name)} leads to no file of the package") from None
     if member.size:
         _fill(member, os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place))
 
@@ -325,15 +323,15 @@ def _check(directory: Path) -> None:
             path = Path(place, name)
             if stat.S_ISLNK(status.st_mode):
                 if not Path(os.path.realpath(path)).is_relative_to(top):
-                    raise PackageError(f"the link {_quoted(path.relative_to(top))} leads out of the package")
+                    raise PackageError(f"the link {quoted(path.relative_to(top))} leads out of the package")
             elif not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-                raise PackageError(f"{_quoted(path.relative_to(top))} is not a file, directory or link")
+                raise PackageError(f"{quoted(path.relative_to(top))} is not a file, directory or link")
             elif status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-                raise PackageError(f"{_quoted(path.relative_to(top))} would run as another user")
+                raise PackageError(f"{quoted(path.relative_to(top))} would run as another user")
             os.chown(name, os.geteuid(), os.getegid(), dir_fd=fd, follow_symlinks=False)
 
 
-def _quoted(name: str | os.PathLike[str]) -> str:
+def quoted(name: str | os.PathLike[str]) -> str:
     """Return a name of any characters as one line of text."""
     text = os.fspath(name)
     return repr(text if len(text) <= 80 else f"{text[:80]}...")

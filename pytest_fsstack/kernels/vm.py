@@ -1,8 +1,8 @@
 """Guests: virtme-ng boots a kernel in a VM on the root filesystem of the host, and runs a command.
 
-The guest's `/` is that of the host, read-only, with overlays in memory on the usual top directories. Only the working
-directory is shared for writing. virtme-ng covers /run, so directories there are only visible if pytest needs them.
-/dev/vda is a blank disk.
+The guest's `/` is that of the host, read-only, with overlays in memory on the usual top directories and the working
+directory. A guest is not trusted, so it can write to no file of the host: see `kernels.results` for what it hands back.
+virtme-ng covers /run, so directories there are only visible if pytest needs them. /dev/vda is a blank disk.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
+from pytest_fsstack.kernels import results
 from pytest_fsstack.kernels.images import Kernel
 from pytest_fsstack.machine import blockdev, commands, needs, reading
 from pytest_fsstack.machine.directories import HeldDirectory
@@ -36,9 +37,9 @@ _RUN = Path("/run")
 #: virtme-ng covers these with an empty tmpfs. The guest unmounts it, because the overlay on /var is enough.
 _UNCOVERED = ("/var/cache", "/var/log", "/var/tmp")
 
-#: Directories in the guest: for temporary files (a tmpfs), the working directory, and the whole root of the host.
+#: Directories in the guest: for results, for temporary files (a tmpfs), and the whole root of the host.
 _PLACE = _RUN / "fsstack"
-_TEMPORARY, _DIRECTORY, _ROOT = (_PLACE / name for name in ("tmp", "directory", "root"))
+RESULTS, _TEMPORARY, _ROOT = (_PLACE / name for name in ("results", "tmp", "root"))
 
 #: Marks on the console of the guest, at a level that is never filtered. They show how far the guest came.
 STARTED = "fsstack: command started"
@@ -79,7 +80,7 @@ NEEDS: tuple[Need, ...] = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a guest: kernel, writable directory, memory in the form of QEMU (2G), CPUs, accelerator, disks."""
+    """The parts of a guest: kernel, working directory, memory in the form of QEMU (2G), CPUs, accelerator, disks."""
 
     kernel: Kernel
     directory: Path
@@ -89,10 +90,11 @@ class Machine:
     #: The number of disks.
     disks: int = 1
 
-    def argv(self, *, disks: Sequence[int], console: int, command: int) -> list[str]:
+    def argv(self, *, disks: Sequence[int], results: int, console: int, command: int) -> list[str]:
         """Return the command that boots the guest.
 
-        The arguments are descriptors of its disk images, the log of its console, and its script. It is virtme-run
+        The arguments are descriptors of its disk images, the one for results, the log of its console, and its script.
+        It is virtme-run
         instead of vng, because vng passes its arguments through a shell and closes the descriptors.
         """
         uncover = f"umount {' '.join(_UNCOVERED)} 2>/dev/null"
@@ -107,8 +109,7 @@ class Machine:
             *([] if self.kvm else ["--disable-kvm", "--kopt", "no_timer_check"]),
             *("--memory", self.memory, "--cpus", str(self.cpus)),
             *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
-            # A relative path, because virtme-run rejects many characters in paths.
-            f"--rwdir={_DIRECTORY}=.",
+            "--force-9p",  # older versions of virtiofsd cannot share a directory read-only
             *("--script-sh", start, "--kopt", "loglevel=7"),
             *("-q=-fw_cfg", f"-q=name={_COMMAND},file=/proc/self/fd/{command}"),
             *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # it would be /dev/null otherwise
@@ -121,6 +122,8 @@ class Machine:
                 for disk in disks
                 for word in ("-q=-drive", f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio")
             ),
+            *("-q=-drive", f"-q=file=/proc/self/fd/{results},format=raw,cache=none,if=none,id=results"),
+            *("-q=-device", f"-q=virtio-blk-pci,drive=results,serial={blockdev.RESULTS_DISK}"),
         ]
 
 
@@ -136,11 +139,12 @@ def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdi
     return "\n".join(
         (
             f"echo '<0>{STARTED}' >/dev/kmsg",
-            f"mkdir -p {_TEMPORARY} && mount -t tmpfs fsstack {_TEMPORARY}",
+            f"mkdir -p {RESULTS} {_TEMPORARY} && mount -t tmpfs fsstack {_TEMPORARY}",
             *_mount_again(required_paths(directory)),
-            _bind_mount(_DIRECTORY, directory),
+            *_overlay(directory),
             f"cd {shlex.quote(str(directory))} && env -i {shlex.join([*words, *argv])}{'' if stdin else ' </dev/null'}",
             "status=$?",
+            *results.hand_over(RESULTS),
             f"echo '<0>{ENDED}' >/dev/kmsg",
             "exit $status",
             "",
@@ -154,19 +158,30 @@ def _mount_again(paths: Iterable[Path]) -> list[str]:
     return [_bind_mount(Path("/"), _ROOT), *lines] if lines else []
 
 
+def _overlay(directory: Path) -> list[str]:
+    """Return the shell commands that let the guest write to its copy of a directory in memory."""
+    if any(directory.is_relative_to(path) for path in OVERLAID):
+        return []
+    upper, work, place = _PLACE / "upper", _PLACE / "work", shlex.quote(str(directory))
+    # A relative path, because options of a mount cannot have every character.
+    options = f"lowerdir=.,upperdir={upper},workdir={work}"
+    return [f"mkdir -p {upper} {work} && cd {place} && mount -t overlay -o {options} fsstack {place}"]
+
+
 def _bind_mount(source: Path, target: Path) -> str:
     place = shlex.quote(str(target))
     return f"mkdir -p {place} && mount --bind {shlex.quote(str(source))} {place}"
 
 
 def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_HOME", "VIRTUAL_ENV")) -> dict[str, str]:
-    """Return the environment of a command in the guest: PATH, home, a temporary directory, and Python's variables."""
+    """Return the environment of a command in the guest: PATH, home, its directories, and Python's variables."""
     return {
         **{name: value for name, value in os.environ.items() if name.startswith(tuple(passed))},
         "PATH": commands.search_path(),
         "HOME": _home(),
         "LANG": "C.UTF-8",
         "TMPDIR": str(_TEMPORARY),  # a tmpfs; /tmp is an overlay
+        results.VARIABLE: str(RESULTS),
     }
 
 
@@ -241,17 +256,18 @@ class Guest:
             self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
             for disk in disks:
                 disk.truncate(disk_size)
+            self._results: IO[bytes] = files.enter_context(results.disk())
             command.write(script(argv, machine.directory, env, stdin=talks).encode())
             command.flush()
             # QEMU opens these files again by descriptor.
-            images, console = [disk.fileno() for disk in disks], self._console.fileno()
+            images, back, console = [disk.fileno() for disk in disks], self._results.fileno(), self._console.fileno()
             self.process = subprocess.Popen(
-                machine.argv(disks=images, console=console, command=command.fileno()),
+                machine.argv(disks=images, results=back, console=console, command=command.fileno()),
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 # Pipes, because QEMU truncates files, and each of its ports writes at its own offset.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=[*images, console, command.fileno()],
+                pass_fds=[*images, back, console, command.fileno()],
                 cwd=machine.directory,
                 env=environment(),
             )
@@ -314,6 +330,13 @@ class Guest:
             return self.process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired as error:
             return error.stdout or b"", error.stderr or b""
+
+    def copy_results(self, directory: Path) -> int:
+        """Copy the results of the ended guest to a new directory. Return the number of files, which may be 0.
+
+        Raises `packages.PackageError`, OSError.
+        """
+        return results.copy(self._results, directory)
 
     def kill(self) -> None:
         self.process.kill()

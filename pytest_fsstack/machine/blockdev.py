@@ -21,6 +21,8 @@ SYS = Path("/sys")
 
 #: The name of a guest's first disk inside the guest.
 GUEST_DISK = "/dev/vda"
+#: The serial of the disk on which a guest hands back results. It belongs to no stack.
+RESULTS_DISK = "fsstack-results"
 
 #: From linux/fcntl.h and linux/stat.h; of struct statx, its mode and the device that a special file stands for.
 _AT_FDCWD, _AT_STATX_DONT_SYNC, _STATX_TYPE = -100, 0x4000, 1
@@ -37,8 +39,17 @@ LOOP_INFO = struct.Struct("=QQQQQIIII64s64s32sQQ")
 
 
 def guest_disks() -> list[str]:
-    """Return the disks of the guest that this process runs in."""
-    return [f"/dev/{path.name}" for path in sorted((SYS / "block").glob("vd[a-z]"))]
+    """Return the disks for stacks of the guest that this process runs in."""
+    disks = sorted((SYS / "block").glob("vd[a-z]"))
+    return [f"/dev/{disk.name}" for disk in disks if serial(disk.name) != RESULTS_DISK]
+
+
+def serial(disk: str) -> str:
+    """Return the serial of a virtio disk such as vda, or an empty text."""
+    try:
+        return (SYS / "block" / disk / "serial").read_text().strip()
+    except OSError:
+        return ""
 
 
 # -- numbers and sysfs -------------------------------------------------------------------------------------------------

@@ -119,7 +119,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `argv` as root in a guest of this kernel, and return its exit code, stdout and stderr. Raises `GuestError`.
 
-    Only what it writes in the directory remains. `env` is all that it gets besides PATH, HOME, LANG and a TMPDIR in
+    It works in a copy of the directory in memory. What it writes to `vm.RESULTS` is in `results` of the directory
+    afterwards. `env` is all that it gets besides PATH, HOME, LANG and a TMPDIR in
     memory. `timeout` includes the boot: 25 s, or a minute on a busy host.
     """
     # As many guests run at a time as most machines have processors; a second one for each would only wait.
@@ -131,4 +132,5 @@ def run(
             outcome = "went down" if in_time else f"did not end within {timeout:g} s"
             last = "\n".join([*stdout.splitlines(), *stderr.splitlines()][-30:])
             raise GuestError(f"{guest.story(f'{shlex.join(argv)}: {outcome}')}\n--- the command's last lines\n{last}")
+        guest.copy_results(directory / "results")
     return subprocess.CompletedProcess(list(argv), guest.process.returncode, stdout, stderr)

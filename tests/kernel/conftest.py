@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_fsstack.kernels import vm
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.stack.model import Stack
 from tests.kernel import boot
@@ -56,10 +57,10 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
 
     def run(file: Path, *arguments: str, vmlinuz: Path, disks: int = 1) -> Guest:
         here = tmp_path_factory.mktemp("guest")
-        results = here / "results.xml"
+        results = here / "results/results.xml"
         # Neither the project's conftest files nor its ini: they are about tests on the host.
         alone = ("-c", "/dev/null", f"--rootdir={file.parent}", "--noconftest", "-p", "no:cacheprovider")
-        argv = [sys.executable, "-m", "pytest", *alone, f"--junitxml={results}", "--durations=0", "-vv"]
+        argv = [sys.executable, "-m", "pytest", *alone, f"--junitxml={vm.RESULTS}/results.xml", "--durations=0", "-vv"]
         done = boot.run(
             vmlinuz,
             [*argv, *arguments, str(file)],

@@ -46,6 +46,7 @@ def test_panic(fsstack, timed, request):
 
 #: Each turn leaves a file that says which boot of which kernel it was.
 BOOTS = """
+import os
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ import pytest
 def test_write(fsstack, timed, request):
     worker = request.config.workerinput["fsstack"]
     identity = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    (request.config.rootpath / f"boot {worker['boot']} {identity} {worker['kernel']}").touch()
+    place = Path(os.environ.get("FSSTACK_RESULTS", request.config.rootpath))
+    (place / f"boot {worker['boot']} {identity} {worker['kernel']}").touch()
     with timed(cold=False):
         (fsstack.path / "file").write_bytes(bytes(4096))
 """
@@ -183,7 +185,7 @@ def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(olde
     said = done.stdout + done.stderr
     assert f"kernels {here} (baseline), {guest}, 3 boots each" in said
     # Each boot of a guest is one of its own; the running kernel has only the one.
-    boots = [file.name.split(" ", 3)[1:] for file in tmp_path.glob("boot *")]
+    boots = [file.name.split(" ", 3)[1:] for file in tmp_path.rglob("boot *")]
     assert sorted((kernel, number) for number, _, kernel in boots) == sorted(
         (kernel, str(number)) for kernel in (here, guest) for number in range(3)
     )

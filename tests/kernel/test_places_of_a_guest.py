@@ -34,9 +34,11 @@ from pytest_fsstack.machine import mounts
 @pytest.mark.fsstack("ext4")
 def test_it(fsstack, request):
     (fsstack.path / "file").write_text("text")
-    Path("prefix").write_text(sys.prefix)
-    Path("package").write_text(pytest_fsstack.__file__)
-    Path("temporary").write_text(mounts.holding(Path(tempfile.gettempdir())).kind)
+    Path("written").write_text("to a copy in memory")
+    results = Path(os.environ["FSSTACK_RESULTS"])
+    (results / "prefix").write_text(sys.prefix)
+    (results / "package").write_text(pytest_fsstack.__file__)
+    (results / "temporary").write_text(mounts.holding(Path(tempfile.gettempdir())).kind)
 """
 
 
@@ -77,7 +79,9 @@ def test_a_checkout_and_an_environment_below_var_tmp_work_in_a_guest(older: Path
         timeout=900,
     )
     assert done.returncode == 0, done.stdout
-    assert (checkout / "prefix").read_text() == str(place / "environment")
-    assert (checkout / "package").read_text() == str(checkout / "pytest_fsstack/__init__.py")
-    assert (checkout / "temporary").read_text() == "tmpfs"
+    assert not (checkout / "written").exists()
+    (results,) = checkout.glob("fsstack-results-*")
+    assert (results / "prefix").read_text() == str(place / "environment")
+    assert (results / "package").read_text() == str(checkout / "pytest_fsstack/__init__.py")
+    assert (results / "temporary").read_text() == "tmpfs"
     assert guests(checkout) == []

@@ -122,12 +122,16 @@ def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | N
 
 def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
-    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disks=[7, 6], console=8, command=9)
+    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(
+        disks=[7, 6], results=5, console=8, command=9
+    )
     for disk in 7, 6:
         assert f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio" in words
     assert "-q=virtio-blk-device.request-merging=off" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
-    assert f"--rwdir={vm._DIRECTORY}=." in words
+    # A guest can write to nothing of the host.
+    assert not [word for word in words if word.startswith(("--rwdir", "--rw"))]
+    assert "--force-9p" in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
 
 
@@ -153,10 +157,15 @@ def test_a_guest_shows_what_python_needs_below_run_and_nothing_else_of_it(monkey
     monkeypatch.setattr(sys, "path", ["", "/run", "/usr"])
     script = vm.script(["true"], Path("/srv/a b"), {}, stdin=False)
     assert f"mkdir -p /run && mount --bind {vm._ROOT}/run /run" in script
-    assert f"mkdir -p '/srv/a b' && mount --bind {vm._DIRECTORY} '/srv/a b'" in script
     assert f"{vm._ROOT}/usr" not in script
     monkeypatch.setattr(sys, "path", ["/usr"])
     assert str(vm._ROOT) not in vm.script(["true"], Path("/srv/a b"), {}, stdin=False)
+
+
+@pytest.mark.parametrize(("directory", "covered"), [("/srv/a b", False), ("/work/a, b", True), ("/run/a", True)])
+def test_the_working_directory_is_written_to_in_memory(directory: str, covered: bool) -> None:
+    script = vm.script(["true"], Path(directory), {}, stdin=False)
+    assert ("mount -t overlay " in script) is covered
 
 
 def test_a_place_that_no_guest_can_show_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +271,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
     """A machine that is a shell script. Its console is $console, and the script for the guest $command."""
 
     def make(script: str) -> vm.Machine:
-        def argv(self: vm.Machine, *, disks: list[int], console: int, command: int) -> list[str]:
+        def argv(self: vm.Machine, *, disks: list[int], results: int, console: int, command: int) -> list[str]:
             return ["sh", "-c", f"console=/proc/self/fd/{console}; command=/proc/self/fd/{command}; {script}"]
 
         monkeypatch.setattr(vm.Machine, "argv", argv)
@@ -353,7 +362,7 @@ def test_a_guest_answers(machine: Callable[[str], vm.Machine]) -> None:
 def test_a_guest_that_cannot_be_started_is_stood_in_for(tmp_path: Path) -> None:
     description = tmp_path / "0.json"
     machine = vm.Machine(Kernel("6.1", tmp_path / "vmlinuz"), tmp_path, "1G", 1)
-    launch.Description(machine, 1 << 20, 5.0, tmp_path / "log").write(description)
+    launch.Description(machine, 1 << 20, 5.0, tmp_path / "log", tmp_path / "results").write(description)
     assert launch.Description.read(description).machine == machine
     code = f"import os; print(os.getsid(0) == os.getpid(), os.environ['{GUEST_DOWN}'])"
     words = [sys.executable, "-m", "pytest_fsstack.kernels.launch", str(description), "-c", code]
