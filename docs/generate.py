@@ -146,7 +146,8 @@ def lacks(layer: type[Layer]) -> str:
     for limit, source in {**layer().limited(), **layer.limits}.items():
         by_source.setdefault(source, []).append(limit.value)
     features = [f"- {', '.join(limits)} ({source})" for source, limits in by_source.items()]
-    features += [f"- names of more than {layer.name_max} bytes"] if layer.name_max < 255 else []
+    longest = Stack((layer(),)).name_max
+    features += [f"- names of more than {longest} bytes"] if longest < 255 else []
     return "\n".join(["It may lack", "", *features]) if features else ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -111,7 +111,6 @@ class Ecryptfs(DirectoryLayer):
         Limit.SPARSE: "fs/ecryptfs/read_write.c of Linux: a gap is filled with encrypted zeros",
         **dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/ecryptfs.rst of Linux"),
     }
-    name_max: ClassVar = 143
     encrypts: ClassVar = True
     grammar: ClassVar = {
         "cipher": KEYWORD,
@@ -127,6 +126,18 @@ class Ecryptfs(DirectoryLayer):
     def check_options(self) -> None:
         if self.key_bytes > 64:
             raise OptionError("key_bytes", f"must be at most 64 (got {self.key_bytes})")
+
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the length of an encrypted name (fs/ecryptfs/keystore.c, ecryptfs_write_tag_70_packet).
+
+        17 bytes before the name, in blocks of 16. Then a packet with 9 more bytes after its tag and size, in base64 of
+        whole groups, behind a prefix.
+        """
+        if not self.fnek:
+            return (length,)
+        content = 9 + -(-(17 + length) // 16) * 16
+        packet = 1 + (1 if content < 192 else 2) + content
+        return (len("ECRYPTFS_FNEK_ENCRYPTED.") + -(-packet // 3) * 4,)
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:

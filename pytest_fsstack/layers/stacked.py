@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -145,6 +145,16 @@ def _given(options: Mapping[str, object]) -> list[str]:
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
+def _padded(length: int, block: int) -> int:
+    """Return the length after padding (PKCS#7): up to the next multiple of a block, and at least one byte."""
+    return length + block - length % block
+
+
+def _encoded(length: int, bits: int) -> int:
+    """Return the length of so many bytes as characters with that many bits each: 6 in base64, 5 in base32."""
+    return -(-length * 8 // bits)
+
+
 #: Options of gocryptfs, which are also allowed in its -o.
 _GOCRYPTFS: Mapping[str, Grammar] = {
     "-acl -aessiv -allow_other -d -debug -deterministic-names -dev -nodev -devrandom -exec -noexec -f -fg": FLAG,
@@ -160,6 +170,24 @@ _GOCRYPTFS: Mapping[str, Grammar] = {
 #: Those that only affect a new volume. A volume of -zerokey has no file with its settings.
 _GOCRYPTFS_NEW = re.compile("aessiv|deterministic-names|hkdf|longnamemax|plaintextnames|raw64|scryptn|xchacha")
 _GOCRYPTFS_LIST = FUSE_MOUNT | {names.replace(" -", " ")[1:]: form for names, form in _GOCRYPTFS.items()}
+
+
+def _gocryptfs_options(text: str) -> dict[str, str]:
+    """Return the options in a text of gocryptfs, also those in its -o, with their values. A flag has ``true``."""
+    words = re.sub(r"(^|\s)--?o=", r"\1-o ", text).split()
+    options: dict[str, str] = {}
+    for before, word, after in zip(["", *words], words, [*words[1:], "-"]):
+        if word.startswith("-") or before == "-o":
+            for item in word.lstrip("-").split(","):
+                name, _, value = item.partition("=")
+                # Only numbers are separated from their names by a blank.
+                options[name] = value or (after if after.isdigit() else "true")
+    return options
+
+
+def _is_true(value: str) -> bool:
+    """Parse a boolean as Go does (strconv.ParseBool)."""
+    return value in ("1", "t", "T", "true", "TRUE", "True")
 
 
 @dataclass(frozen=True)
@@ -192,11 +220,28 @@ class Gocryptfs(_Fuse):
         if self.xchacha and (self.reverse or self.aessiv):
             other = "reverse" if self.reverse else "aessiv"
             raise OptionError("xchacha", f"cannot be combined with {other}, which means AES-SIV")
-        words = re.sub(r"(^|\s)--?o=", r"\1-o ", self.mount).split()
-        given = [word for before, word in zip(["", *words], words) if word.startswith("-") or before == "-o"]
-        names = {item.lstrip("-").partition("=")[0] for word in given for item in word.split(",")}
-        if "zerokey" not in names and (new := min(filter(_GOCRYPTFS_NEW.fullmatch, names), default="")):
+        mounted = _gocryptfs_options(self.mount)
+        if "zerokey" not in mounted and (new := min(filter(_GOCRYPTFS_NEW.fullmatch, mounted), default="")):
             raise OptionError("mount", f"{new} has no effect on a volume that exists: put -{new} into `init`")
+        if "longnames" in _gocryptfs_options(self.init):
+            raise OptionError("init", "longnames has no effect on a new volume: put it into `mount`")
+
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the lengths of encrypted names. From a limit on, names are hashes, with the name in a second file."""
+        new, mounted = _gocryptfs_options(self.init), _gocryptfs_options(self.mount)
+        options = {**new, **mounted}
+        if self.plaintextnames or self.reverse or _is_true(options.get("plaintextnames", "false")):
+            return (length,)
+        raw = _is_true(options.get("raw64", "true"))
+
+        def encoded(size: int) -> int:
+            return _encoded(size, 6) if raw else -(-size // 3) * 4
+
+        name = encoded(_padded(length, 16))
+        if name <= int(options.get("longnamemax") or 255) or not _is_true(mounted.get("longnames", "true")):
+            return (name,)
+        hashed = len("gocryptfs.longname.") + encoded(32)
+        return hashed, hashed + len(".name")
 
     def create(self, below: Directory, context: BuildContext) -> None:
         if not self.reverse:
@@ -241,8 +286,6 @@ class Encfs(_Fuse):
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate") | {
         Limit.NAME_CHECKSUMS: "encfs(1): a name has 16 bits of checksum, and is passed over if they are wrong"
     }
-    #: encfs(1) says 176 for block-encrypted names, but refuses 176.
-    name_max: ClassVar = 175
     grammar: ClassVar = {
         "mount": CommandLine(
             {
@@ -265,6 +308,10 @@ class Encfs(_Fuse):
         if self.mode == "paranoia":
             return {**self.limits, Limit.HARD_LINKS: "encfs(1), External IV Chaining"}
         return {**self.limits, Limit.CHECKSUMS: "encfs(1), Block MAC headers: not in the standard mode"}
+
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the length of a block-encrypted name: padding, two bytes of checksum, base64 (BlockNameIO.cpp)."""
+        return (_encoded(_padded(length, 16) + 2, 6),)
 
     def create(self, below: Directory, context: BuildContext) -> None:
         """Create the directory. From the second time on, copy the previous volume, with a new passphrase.
@@ -351,6 +398,10 @@ class Cryfs(_Fuse):
     blocksize: int | None = option(None, "bytes of a block of ciphertext. The default is cryfs's choice")
     mount: str = option("", "further options of cryfs, verbatim")
 
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the lengths of the names of blocks: a directory for three digits, and the other digits."""
+        return 3, 29
+
     def environment(self, below: Directory) -> dict[str, str]:
         return {
             "CRYFS_FRONTEND": "noninteractive",
@@ -379,8 +430,6 @@ class Securefs(_Fuse):
         Limit.HOLES: "sources/operations.cpp: no fallocate",
         Limit.NAME_CHECKSUMS: "names that cannot be decrypted are passed over",
     }
-    #: For format 4, whose names are SIV-encrypted and base32-encoded (its issue 84).
-    name_max: ClassVar = 143
     grammar: ClassVar = {
         "init": CommandLine(
             {
@@ -410,6 +459,10 @@ class Securefs(_Fuse):
     block_size: int | None = option(None, "bytes of a block of ciphertext. The default is 4096")
     init: str = option("", "further options of `securefs create`, verbatim")
     mount: str = option("", "further options of `securefs mount`, verbatim")
+
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the length of a name in AES-SIV and base32 (its issue 84). Older formats store names in files."""
+        return (_encoded(length + 16, 5),) if self.format in (None, 4) else (62,)
 
     def create(self, below: Directory, context: BuildContext) -> None:
         super().create(below, context)

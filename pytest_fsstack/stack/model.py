@@ -6,12 +6,13 @@ import bisect
 import dataclasses
 import difflib
 import enum
+import functools
 import inspect
 import mmap
 import os
 import re
 import typing
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -346,7 +347,7 @@ class Layer:
     leaves: ClassVar[tuple[Kind, ...]] = ()
     #: Features that it lacks by design, and where this is documented. Only calls that need them may be refused.
     limits: ClassVar[Mapping[Limit, str]] = {}
-    #: The documented limit of a file name in bytes.
+    #: The documented limit of a file name in bytes. See also `stored_names`.
     name_max: ClassVar[int] = 255
     #: Whether the layer encrypts its data. Reports compare encrypted stacks with each other.
     encrypts: ClassVar[bool] = False
@@ -404,6 +405,13 @@ class Layer:
     def limited(self) -> Mapping[Limit, str]:
         """Return `limits`, plus those of this layer's options."""
         return self.limits
+
+    def stored_names(self, length: int) -> Collection[int]:
+        """Return the lengths of the names in the place below that a name of this length needs, in bytes.
+
+        A name is supported if the place below supports all of these.
+        """
+        return (length,)
 
     def is_encrypting(self) -> bool:
         """Return `encrypts`, or the choice of this layer's options."""
@@ -817,8 +825,18 @@ class Stack:
 
     @property
     def name_max(self) -> int:
-        """Return the longest name that all of these layers support, in bytes."""
-        return min((layer.name_max for layer in self._on_block()), default=255)
+        """Return the longest name that the stack supports, in bytes. It may lack some shorter ones (`name_lengths`)."""
+        return max(self.name_lengths, default=0)
+
+    @functools.cached_property
+    def name_lengths(self) -> frozenset[int]:
+        """Return the lengths of the names that the stack supports, in bytes."""
+        lengths = frozenset(range(1, 256))
+        for layer in self._on_block():
+            lengths = frozenset(
+                length for length in range(1, layer.name_max + 1) if lengths.issuperset(layer.stored_names(length))
+            )
+        return lengths
 
     def _on_block(self) -> tuple[Layer, ...]:
         """Return the filesystem on the topmost block device, and the layers above it."""

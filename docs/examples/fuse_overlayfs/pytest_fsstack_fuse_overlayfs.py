@@ -18,6 +18,10 @@ class FuseOverlayfs(Layer):
     def needs(self) -> list[Need]:
         return [FUSE, Tool("fuse-overlayfs", "fuse-overlayfs")]
 
+    def stored_names(self, length: int) -> tuple[int, ...]:
+        """Return the lengths of a name and of the file that hides it once it is deleted."""
+        return length, len(".wh.") + length
+
     def create(self, below: Place, context: BuildContext) -> None:
         context.machine.run("mkdir", below.path / "lower", below.path / "upper", below.path / "work")
 

@@ -17,6 +17,7 @@ from pytest_fsstack.machine.journal import Fact, Kind, OpenEntry
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordedDaemon, RecordingJournal, nothing
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
+from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
 
@@ -172,6 +173,12 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
     else:
         opened("fscrypt", context)
         assert next(tries) == busy + 1
+
+
+@pytest.mark.parametrize("init", ["-longnames=false", "--longnames", "-xchacha -longnames=false", "-o longnames=false"])
+def test_an_option_of_gocryptfs_without_effect_on_a_new_volume_is_refused(init: str) -> None:
+    with pytest.raises(SpecError, match=r"gocryptfs: init: longnames .*`mount`"):
+        only(f"gocryptfs(init={init!r})")
 
 
 def test_a_secret_never_shows_itself(journal: RecordingJournal) -> None:

@@ -55,10 +55,27 @@ def test_an_option_may_add_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes"), [("ext4", 255), ("ext4 | ecryptfs", 143), ("ext4 | encfs | securefs", 143), ("luks | raw", 255)]
+    ("text", "lengths"),
+    [
+        ("ext4", [(1, 255)]),
+        ("luks | raw", [(1, 255)]),
+        ("ext4 | ecryptfs", [(1, 143)]),
+        ("ext4 | ecryptfs(fnek=False)", [(1, 255)]),
+        # The others were measured with the tools.
+        ("ext4 | gocryptfs", [(1, 255)]),
+        ("ext4 | gocryptfs(mount='-longnames=false')", [(1, 175)]),
+        ("ext4 | gocryptfs(mount='-o longnames=false,noatime')", [(1, 175)]),
+        ("ext4 | gocryptfs(mount='-longnames=true')", [(1, 255)]),
+        ("ext4 | encfs", [(1, 175)]),
+        ("ext4 | securefs", [(1, 143)]),
+        ("ext4 | securefs(format=2)", [(1, 255)]),
+        ("ext4 | securefs | gocryptfs", [(1, 95), (176, 255)]),
+        ("ext4 | encfs | gocryptfs", [(1, 127), (176, 255)]),
+    ],
 )
-def test_the_shortest_of_the_longest_names_counts(text: str, bytes: int) -> None:
-    assert stack(text).name_max == bytes
+def test_each_layer_has_names_that_the_layer_below_can_store(text: str, lengths: list[tuple[int, int]]) -> None:
+    assert stack(text).name_lengths == {length for first, last in lengths for length in range(first, last + 1)}
+    assert stack(text).name_max == lengths[-1][1]
 
 
 def test_zfs_has_the_limits_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
