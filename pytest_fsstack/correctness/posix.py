@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.descriptors import opened
-from pytest_fsstack.machine.needs import Crate, Root, Tool
+from pytest_fsstack.machine.needs import CAP_SETUID, Crate, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.workloads.base import workload
 
@@ -75,7 +75,7 @@ class Cases:
 ALL_PASS = Cases(frozenset(), {}, {})
 
 
-@workload(Root("acting as other users"), PJDFSTEST, Tool("timeout", "coreutils"))
+@workload(Root("acting as other users", CAP_SETUID), PJDFSTEST, Tool("timeout", "coreutils"))
 def pjdfstest(
     timed: Timed, fsstack: Built, *, cases: Sequence[str] = (), nap: float = 0.01, patience: float = 60.0
 ) -> dict[str, str]:

@@ -33,7 +33,9 @@ _JOURNAL_DEVICE = 0x8
 _EXT_MAGIC = 0xEF53
 
 _BLKFLSBUF = 0x1261  # linux/fs.h
-_LOOP_GET_STATUS64 = 0x4C05  # linux/loop.h
+_LOOP_GET_STATUS64, _LOOP_CTL_GET_FREE = 0x4C05, 0x4C82  # linux/loop.h
+_LOOP_MAJOR = 7
+LOOP_CONTROL = "/dev/loop-control"
 #: struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encryption type and key size, flags, names.
 LOOP_INFO = struct.Struct("=QQQQQIIII64s64s32sQQ")
 
@@ -50,6 +52,28 @@ def serial(disk: str) -> str:
         return (SYS / "block" / disk / "serial").read_text().strip()
     except OSError:
         return ""
+
+
+# -- device nodes ------------------------------------------------------------------------------------------------------
+
+
+def make_node(path: str | os.PathLike[str], kind: int, device: int) -> None:
+    """Make the missing node of a device, if this process may. Containers have few nodes, and no udev.
+
+    Only root can use it, as with the nodes of the host.
+    """
+    with contextlib.suppress(OSError):
+        os.mknod(path, kind | 0o600, device)
+
+
+def free_loop() -> Path:
+    """Return the node of a free loop device, which may be used by another program meanwhile. Raises OSError."""
+    with descriptors.opened(LOOP_CONTROL, os.O_RDWR) as control:
+        number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+    path = Path(f"/dev/loop{number}")
+    if not path.exists():
+        make_node(path, stat.S_IFBLK, os.makedev(_LOOP_MAJOR, number))
+    return path
 
 
 # -- numbers and sysfs -------------------------------------------------------------------------------------------------

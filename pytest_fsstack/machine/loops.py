@@ -14,10 +14,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_fsstack.machine import blockdev, descriptors, mounts
+from pytest_fsstack.machine import blockdev, mounts
 from pytest_fsstack.machine.port import Loop, Machine
 
-_LOOP_CTL_GET_FREE = 0x4C82
 _LOOP_CONFIGURE = 0x4C0A
 _AUTOCLEAR, _DIRECT_IO = 4, 16
 
@@ -62,17 +61,20 @@ def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
     name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
     info = blockdev.LOOP_INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
     config = struct.pack("=II", image, sector) + info + bytes(64)
-    with descriptors.opened("/dev/loop-control", os.O_RDWR) as control:
-        while True:
-            path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
+    while True:
+        path = blockdev.free_loop()
+        try:
             loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
-            except OSError as error:
-                os.close(loop)
-                if error.errno == errno.EBUSY:  # another program was faster
-                    continue
-                if error.errno == errno.EINVAL and flags & _DIRECT_IO:
-                    return _configure(image, flags & ~_DIRECT_IO, sector)
-                raise
-            return loop, path
+        except (FileNotFoundError, PermissionError) as error:
+            remedy = f"start the container with --device={path} or --privileged"
+            raise OSError(error.errno, f"{path}: {error.strerror}; {remedy}") from None
+        try:
+            fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
+        except OSError as error:
+            os.close(loop)
+            if error.errno == errno.EBUSY:  # another program was faster
+                continue
+            if error.errno == errno.EINVAL and flags & _DIRECT_IO:
+                return _configure(image, flags & ~_DIRECT_IO, sector)
+            raise
+        return loop, path

@@ -8,13 +8,15 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pytest_fsstack.machine import commands, resident
+from pytest_fsstack.machine import blockdev, commands, resident
+from pytest_fsstack.units import reason_of
 
 #: The install command of each package manager, in the order of the search.
 INSTALL = {
@@ -214,6 +216,9 @@ class DeviceMapper:
             return lack
         if self.target in _targets() or (load_module(f"dm_{self.target}") and self.target in _targets()):
             return None
+        # dmsetup makes the node if it may.
+        if not _targets() and (lack := _unusable("/dev/mapper/control")):
+            return lack
         return not_in_kernel(f"dm-{self.target}")
 
 
@@ -236,32 +241,127 @@ class KernelCipher:
 
 @dataclass(frozen=True)
 class DeviceNode:
-    """A device node that shows a kernel feature, such as /dev/fuse."""
+    """A device node that shows a kernel feature, such as /dev/fuse. A missing node of a present feature is made."""
 
     path: str
     feature: str
     module: str
 
     def missing(self) -> MissingRequirement | None:
-        if Path(self.path).exists() or (load_module(self.module) and Path(self.path).exists()):
-            return None
-        return not_in_kernel(f"{self.feature} ({self.path})")
+        if not os.path.exists(self.path):
+            # Containers often have a kernel's feature and not its node.
+            device = _misc_device(os.path.basename(self.path))
+            if device is None and not (load_module(self.module) and os.path.exists(self.path)):
+                device = _misc_device(os.path.basename(self.path))
+                if device is None:
+                    return not_in_kernel(f"{self.feature} ({self.path})")
+            if device is not None:
+                blockdev.make_node(self.path, stat.S_IFCHR, device)
+        return _unusable(self.path)
 
 
-LOOP_DEVICES = DeviceNode("/dev/loop-control", "loop devices", "loop")
-FUSE = DeviceNode("/dev/fuse", "FUSE", "fuse")
+@dataclass(frozen=True)
+class LoopDevices(DeviceNode):
+    """The device nodes of loop devices: the one that controls them, and that of the next free one."""
+
+    def missing(self) -> MissingRequirement | None:
+        if lack := super().missing():
+            return lack
+        try:
+            return _unusable(str(blockdev.free_loop()))
+        except OSError as error:
+            what = f"no loop device can be had: {reason_of(error)}"
+            return MissingRequirement(Missing.PERMISSION, what, _container(self.path))
+
+
+def _misc_device(name: str) -> int | None:
+    """Return the device number of a driver in /proc/misc, or None if the kernel has not loaded it."""
+    for line in Path("/proc/misc").read_text().splitlines():
+        minor, _, driver = line.strip().partition(" ")
+        if driver == name:
+            return os.makedev(_MISC_MAJOR, int(minor))
+    return None
+
+
+#: Documentation/admin-guide/devices.txt
+_MISC_MAJOR = 10
+
+
+def _unusable(path: str) -> MissingRequirement | None:
+    """Return why a device node cannot be opened, or None if it can."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+    except FileNotFoundError:
+        what = f"{path} does not exist here, although the kernel has the device"
+    except PermissionError:
+        what = f"{path} may not be opened here"
+    except OSError:
+        return None  # the device is busy, or wants other flags
+    else:
+        return None
+    if os.geteuid() != 0:
+        return MissingRequirement(Missing.PERMISSION, what, "run pytest with sudo")
+    return MissingRequirement(Missing.PERMISSION, what, _container(path))
+
+
+def _container(path: str) -> str:
+    return f"start the container with --device={path} or --privileged"
+
+
+@dataclass(frozen=True)
+class FuseDevice(DeviceNode):
+    """The device node of FUSE, and the right to mount it, which fusermount gives to users who may have it."""
+
+    def missing(self) -> MissingRequirement | None:
+        if lack := super().missing():
+            return lack
+        if os.geteuid() == 0 or not _status("NoNewPrivs"):
+            root = Root("mounting by FUSE")
+            return None if _has(CAP_SYS_ADMIN, "CapBnd") else root.lack()
+        what = "fusermount cannot mount here, because this process may gain no privileges"
+        return MissingRequirement(Missing.PERMISSION, what, "start it without no_new_privs (no-new-privileges)")
+
+
+#: Capabilities (linux/capability.h).
+CAP_SETUID, CAP_SYS_ADMIN = 7, 21
+_CAPABILITIES = {CAP_SETUID: "CAP_SETUID", CAP_SYS_ADMIN: "CAP_SYS_ADMIN"}
 
 
 @dataclass(frozen=True)
 class Root:
-    """Administrator rights."""
+    """Administrator rights: user 0 with a capability, which root in a container may lack."""
 
     what: str
+    capability: int = CAP_SYS_ADMIN
 
     def missing(self) -> MissingRequirement | None:
-        if os.geteuid() == 0:
-            return None
-        return MissingRequirement(Missing.PERMISSION, f"{self.what} needs root", "run pytest with sudo")
+        if os.geteuid() != 0:
+            return MissingRequirement(Missing.PERMISSION, f"{self.what} needs root", "run pytest with sudo")
+        return None if _has(self.capability, "CapEff") else self.lack()
+
+    def lack(self) -> MissingRequirement:
+        """Return the missing requirement for the capability."""
+        name = _CAPABILITIES[self.capability]
+        return MissingRequirement(
+            Missing.PERMISSION,
+            f"{self.what} needs {name}, which this container lacks",
+            f"start the container with --privileged or --cap-add={name.removeprefix('CAP_')}",
+        )
+
+
+def _has(capability: int, field: str) -> bool:
+    """Whether a set of this process has a capability: CapEff for its own ones, CapBnd for those of its programs."""
+    return bool(_status(field) >> capability & 1)
+
+
+def _status(field: str) -> int:
+    """Return a hexadecimal number of proc_pid_status(5)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1], 16) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+LOOP_DEVICES = LoopDevices("/dev/loop-control", "loop devices", "loop")
+FUSE = FuseDevice("/dev/fuse", "FUSE", "fuse")
 
 
 def lacking(needs: Iterable[Need]) -> list[MissingRequirement]:

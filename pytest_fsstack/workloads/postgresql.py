@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pytest_fsstack.machine import commands, orphans
-from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, Tool, require
+from pytest_fsstack.machine.needs import CAP_SETUID, Missing, MissingRequirement, Root, Tool, require
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.latency import record_durations
 
@@ -46,7 +46,7 @@ class PostgresTool(Tool):
 
 POSTGRES = PostgresTool("postgres", "postgresql", {"dnf": "postgresql-server", "zypper": "postgresql-server"})
 PGBENCH = PostgresTool("pgbench", "postgresql", {"dnf": "postgresql-contrib", "zypper": "postgresql-contrib"})
-NEEDS = (Root("acting as another user"), POSTGRES, PGBENCH, Tool("setpriv", "util-linux"))
+NEEDS = (Root("acting as another user", CAP_SETUID), POSTGRES, PGBENCH, Tool("setpriv", "util-linux"))
 
 
 @dataclass(frozen=True)
