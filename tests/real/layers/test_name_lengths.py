@@ -33,6 +33,7 @@ TEXTS = [
     "encfs(mode='paranoia')",
     "securefs(format=2) | encfs",
     "securefs | cryfs",
+    "cryfs | encfs",
     "fuse_overlayfs",
     "encfs | fuse_overlayfs",
     "encfs | directory",
