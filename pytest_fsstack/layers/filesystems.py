@@ -50,6 +50,7 @@ from pytest_fsstack.stack.words import (
     CommandLine,
     Grammar,
     Items,
+    Refused,
 )
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -521,7 +522,9 @@ class F2fs(Filesystem):
         ),
         "mount": MOUNT
         | {
-            "active_logs checkpoint compress_log_size inline_xattr_size io_bits jqfmt reserve_root resgid resuid": SIZE,
+            # Documentation/filesystems/f2fs.rst of Linux
+            "checkpoint": Refused(reason="can lose all files at an unmount, which each cold step makes"),
+            "active_logs compress_log_size inline_xattr_size io_bits jqfmt reserve_root resgid resuid": SIZE,
             "alloc_mode background_gc compress_algorithm compress_extension compress_mode discard_unit": KEYWORD,
             "errors fault_injection fault_type fsync_mode memory nocompress_extension test_dummy_encryption": KEYWORD,
             "grpjquota prjjquota usrjquota whint_mode": KEYWORD,

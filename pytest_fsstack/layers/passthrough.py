@@ -26,7 +26,7 @@ from pytest_fsstack.stack.model import (
     Pool,
     option,
 )
-from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
+from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories, Refused
 
 #: They show the data below unchanged, including corrupted bytes.
 _SHOWS_ALL = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "it shows what is below")
@@ -117,7 +117,13 @@ class Overlay(DirectoryLayer):
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     grammar: ClassVar = {
         "lower": Directories(),
-        "mount": MOUNT | {"lowerdir* upperdir* workdir* datadir*": OUTSIDE, "index metacopy nfs_export xino": KEYWORD},
+        "mount": MOUNT
+        | {
+            "lowerdir* upperdir* workdir* datadir*": OUTSIDE,
+            "index metacopy nfs_export xino": KEYWORD,
+            # Documentation/filesystems/overlayfs.rst of Linux
+            "volatile": Refused(reason="leaves an upper directory that no kernel mounts again, as each cold step does"),
+        },
     }
 
     lower: str = option(

@@ -26,7 +26,19 @@ from pytest_fsstack.stack.model import (
     option,
 )
 from pytest_fsstack.stack.program import ToolLayer
-from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
+from pytest_fsstack.stack.words import (
+    FLAG,
+    FUSE_MOUNT,
+    KEYWORD,
+    NUMBER,
+    OUTSIDE,
+    SIZE,
+    TEXT,
+    UNMOUNTS,
+    CommandLine,
+    Grammar,
+    Refused,
+)
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
 
@@ -161,7 +173,8 @@ _GOCRYPTFS: Mapping[str, Grammar] = {
     "-forcedecode -fusedebug -h -help -hh -hkdf -kernel_cache -longnames -nofail -nonempty -noprealloc": FLAG,
     "-nosuid -nosyslog -one-file-system -openssl -plaintextnames -q -quiet -raw64 -reverse -ro -rw": FLAG,
     "-serialize_reads -sharedstorage -suid -version -wpanic -xchacha -zerokey": FLAG,
-    "-force_owner -i -idle -longnamemax -scryptn": SIZE,
+    "-force_owner -longnamemax -scryptn": SIZE,
+    "-i -idle": UNMOUNTS,
     "-badname -context -e -exclude -ew -exclude-wildcard -fsname": TEXT,
     "-ko": FUSE_MOUNT,
     "-config -cpuprofile -ctlsock -exclude-from -ef -extpass -fido2 -fsck -info -init -masterkey": OUTSIDE,
@@ -259,7 +272,8 @@ class Gocryptfs(_Fuse):
             return None
         machine = context.machine
         with context.secret.passphrase() as fd:
-            words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
+            key = ["-zerokey"] if "zerokey" in _gocryptfs_options(self.mount) else ["-passfile", f"/proc/self/fd/{fd}"]
+            words = [self.program.command, "-fsck", *key, *self._source(below)]
             try:
                 # If it finds damage, it leaves its temporary directory behind.
                 return CheckResult.of(*machine.ended(*words, fds=(fd,), env={"TMPDIR": str(context.directory)}))
@@ -290,9 +304,10 @@ class Encfs(_Fuse):
         "mount": CommandLine(
             {
                 "-d --fuse-debug -f -H -s --anykey --forcedecode --insecure --no-default-flags --nocache": FLAG,
-                "--nodatacache --noattrcache --public --require-macs --reverse --reversewrite --standard": FLAG,
+                "--nodatacache --noattrcache --public --require-macs --standard": FLAG,
+                "--reverse --reversewrite": Refused(reason="shows plain files encrypted, and refuses to write"),
                 "--paranoia -S --stdinpass -v --verbose -V --version": FLAG,
-                "-i --idle": NUMBER,
+                "-i --idle": UNMOUNTS,
                 "-t --syslogtag": TEXT,
                 "-o": FUSE_MOUNT,
                 "-c --config --extpass -m --ondemand --delaymount -u --unmount": OUTSIDE,
@@ -378,6 +393,8 @@ class Cryfs(_Fuse):
         Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
         Limit.SPARSE: "src/blobstore/implementations/onblocks/datatreestore: the blocks of a gap are stored",
     }
+    #: It has no limit of its own, and FUSE has this one.
+    name_max: ClassVar = 1024
 
     grammar: ClassVar = {
         "cipher": KEYWORD,
@@ -386,7 +403,8 @@ class Cryfs(_Fuse):
                 "-f --foreground -h --help --allow-integrity-violations --allow-filesystem-upgrade": FLAG,
                 "--allow-replaced-filesystem --create-missing-basedir --create-missing-mountpoint": FLAG,
                 "--show-ciphers --version": FLAG,
-                "--blocksize --unmount-idle": NUMBER,
+                "--blocksize": NUMBER,
+                "--unmount-idle": UNMOUNTS,
                 "--cipher --missing-block-is-integrity-violation": KEYWORD,
                 "-o --fuse-option": FUSE_MOUNT,
                 "-c --config --logfile": OUTSIDE,

@@ -76,12 +76,23 @@ NAME = Value(r"(?!\.{1,2}$)[^/\n\0]+", free=True)
 INSIDE = Value(r"(?!(.*/)?\.\.(/.*)?$)[^\n\0]*", free=True)
 #: Any text. It is checked as a path. For options without a declared meaning.
 LOOKED_UP = Value(r"(?!)")
-#: Never allowed: the option always writes, reads or runs something outside of the stack.
-OUTSIDE = Value(r"(?!)outside")
 
 
-def _refuse(name: str) -> None:
-    raise WordError(f"{name} would let the tool write, read or run something outside of the stack")
+@dataclass(frozen=True)
+class Refused(Value):
+    """An option that is never allowed, with the reason, which follows its name."""
+
+    pattern: str = r"(?!)"
+    reason: str = ""
+
+    def refuse(self, name: str) -> None:
+        raise WordError(f"{name} {self.reason}")
+
+
+#: The option always writes, reads or runs something outside of the stack.
+OUTSIDE = Refused(reason="would let the tool write, read or run something outside of the stack")
+#: The daemon ends by itself.
+UNMOUNTS = Refused(reason="unmounts the filesystem by itself, which only the session may do")
 
 
 def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
@@ -107,10 +118,11 @@ class Items:
             raise WordError(f"tools differ in how they read {quote[0]} in {text[:60]}; leave it out")
         for item in text.split(","):
             key, equals, value = item.partition("=")
-            _check_running(key)
             grammar = self._grammar(key.strip())
-            if grammar is OUTSIDE:
-                _refuse(key.strip())
+            if key not in self._by_name:
+                _check_running(key)
+            if isinstance(grammar, Refused):
+                grammar.refuse(key.strip())
             if equals:
                 yield from grammar.undeclared(value)
             if key and not re.fullmatch(KEYWORD.pattern, key):
@@ -163,28 +175,28 @@ class CommandLine:
 
     def _long(self, word: str) -> tuple[list[str], Grammar | None]:
         name, equals, value = word.partition("=")
-        _check_running(name)
-        grammar = self._by_name.get(_plain(name))
-        if grammar is OUTSIDE or (grammar is None and self._abbreviates_outside(name)):
-            _refuse(name)
+        grammar = self._by_name.get(_plain(name)) or self._abbreviated(name)
+        if isinstance(grammar, Refused):
+            grammar.refuse(name)
         if grammar is None:
-            _check_running(value)
+            _check_running(word)
             return [word], None if equals else LOOKED_UP
         if equals:
             return list(grammar.undeclared(value)), None
         return [], None if grammar is FLAG else grammar
 
-    def _abbreviates_outside(self, name: str) -> bool:
-        return any(
-            grammar is OUTSIDE and option.startswith(_plain(name)) and len(option) > 2
-            for option, grammar in self._by_name.items()
+    def _abbreviated(self, name: str) -> Grammar | None:
+        """Return the grammar of a refused option that the name may abbreviate."""
+        grammars = (
+            form for option, form in self._by_name.items() if len(option) > 2 and option.startswith(_plain(name))
         )
+        return next((grammar for grammar in grammars if isinstance(grammar, Refused)), None)
 
     def _bundle(self, word: str) -> tuple[list[str], Grammar | None]:
         for index, letter in enumerate(word[1:], 2):
             grammar = self._by_name.get(f"-{letter}")
-            if grammar is OUTSIDE:
-                _refuse(f"-{letter}")
+            if isinstance(grammar, Refused):
+                grammar.refuse(f"-{letter}")
             if grammar is None:
                 # The option may take the rest as its value, or be a bundle.
                 _check_running(word)
@@ -197,8 +209,8 @@ class CommandLine:
 
     def _bundle_without(self, word: str, start: int) -> None:
         for letter in word[start:]:
-            if self._by_name.get(f"-{letter}") is OUTSIDE:
-                _refuse(f"-{letter} in {word}")
+            if isinstance(grammar := self._by_name.get(f"-{letter}"), Refused):
+                grammar.refuse(f"-{letter} in {word}")
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Grammar]:

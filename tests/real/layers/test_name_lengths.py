@@ -11,7 +11,7 @@ import pytest
 from docs.examples.fuse_overlayfs.pytest_fsstack_fuse_overlayfs import FuseOverlayfs
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import needs
+from pytest_fsstack.machine import mounts, needs
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import build
@@ -44,6 +44,7 @@ TEXTS = [
 def test_a_stack_takes_the_names_that_it_declares_and_no_others(text: str, tmp_path: Path) -> None:
     stack = Stack.parse(text, LAYERS)
     needs.require(*(need for layer in stack.layers for need in layer.needs()))
+    mounts.private_namespace()
     for name in "device", "session":
         (tmp_path / name).mkdir()
     context = BuildContext(tmp_path / "session", Journal(tmp_path / "journal", RealMachine()))
