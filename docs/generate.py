@@ -146,7 +146,9 @@ def lacks(layer: type[Layer]) -> str:
     for limit, source in {**layer().limited(), **layer.limits}.items():
         by_source.setdefault(source, []).append(limit.value)
     features = [f"- {', '.join(limits)} ({source})" for source, limits in by_source.items()]
-    longest = Stack((layer(),)).name_max
+    longest = max(
+        length for length in range(1, 1 + min(layer.name_max, 255)) if max(layer().stored_names(length)) < 256
+    )
     features += [f"- names of more than {longest} bytes"] if longest < 255 else []
     return "\n".join(["It may lack", "", *features]) if features else ""
 

@@ -26,7 +26,7 @@ from pytest_fsstack.stack.model import (
     Pool,
     option,
 )
-from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories, Refused
+from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
 
 #: They show the data below unchanged, including corrupted bytes.
 _SHOWS_ALL = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "it shows what is below")
@@ -117,13 +117,7 @@ class Overlay(DirectoryLayer):
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     grammar: ClassVar = {
         "lower": Directories(),
-        "mount": MOUNT
-        | {
-            "lowerdir* upperdir* workdir* datadir*": OUTSIDE,
-            "index metacopy nfs_export xino": KEYWORD,
-            # Documentation/filesystems/overlayfs.rst of Linux
-            "volatile": Refused(reason="leaves an upper directory that no kernel mounts again, as each cold step does"),
-        },
+        "mount": MOUNT | {"lowerdir* upperdir* workdir* datadir*": OUTSIDE, "index metacopy nfs_export xino": KEYWORD},
     }
 
     lower: str = option(
@@ -137,6 +131,11 @@ class Overlay(DirectoryLayer):
         for path in self._lower:
             if not Path(path).is_absolute() and (path in (".", "..", "overlay") or "/" in path):
                 raise OptionError("lower", f"must be absolute, or a name for a directory in the one below (got {path})")
+        # Documentation/filesystems/overlayfs.rst of Linux; newer kernels have fsync=volatile.
+        if word := next((item for item in self.mount.split(",") if item.strip() in ("volatile", "fsync=volatile")), ""):
+            raise OptionError(
+                "mount", f"{word} leaves an upper directory that cannot be mounted again, as cold steps do"
+            )
 
     @property
     def _lower(self) -> list[str]:

@@ -141,6 +141,7 @@ REFUSED = [
     "overlay(mount='lowerdir+=nothing')",
     "overlay(mount='workdir=nothing')",
     "overlay(mount='metacopy=on,volatile')",
+    "overlay(mount='fsync=volatile,index=on')",
     "f2fs(mount='checkpoint=disable')",
     "gocryptfs(mount='-idle 1s')",
     "gocryptfs(mount='-i=1s')",
