@@ -221,7 +221,8 @@ class Project:
         words += ["--fsstack-if-unavailable=fail"] if self.missing_fails == "command line" else []
         words += [f"--fsstack-budget={budget.option}" for place, budget in self.budgets if place == "command line"]
         words += [f"--fsstack-stacks={stack}" for stack in self.replaced_stacks]
-        words += ["-n2"] if self.workers else []
+        # pytest-randomly knows pytest-xdist only as an installed plugin.
+        words += ["-n2"] if self.workers and "pytest_randomly" not in self.options else []
         return [*words, *self.ends.split()]
 
 
