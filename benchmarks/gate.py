@@ -23,7 +23,7 @@ from tabulate import tabulate
 
 from benchmarks import rules
 from benchmarks.pairs import pytest_command
-from pytest_fsstack.judging import saved
+from pytest_fsstack.records import saved
 
 SESSIONS = 60
 BUDGET = 0.05

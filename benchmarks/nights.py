@@ -22,9 +22,9 @@ from tabulate import tabulate
 
 from benchmarks import machines
 from benchmarks.machines import Noise, Table, share
+from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.over_time.spread import DECIDED_SHARE, Power, judge, power
 from pytest_fsstack.records.verdicts import Outcome
-from pytest_fsstack.report.quantiles import student_quantile
 
 NIGHTS, ACCEPTED_BLINDLY = 120, 10
 LIMIT, ALPHA = 0.05, 0.05

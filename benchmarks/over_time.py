@@ -19,9 +19,9 @@ from tabulate import tabulate
 
 from benchmarks.machines import BUDGET, MACHINES, Noise, above, correlated, heavy, normal, sigma_of, skewed
 from pytest_fsstack.judging import runs
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.over_time import spread
 from pytest_fsstack.over_time.comparison import compare
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 
@@ -50,7 +50,7 @@ def rounds(rng: random.Random, truth: float, number: int) -> list[tuple[float, f
 
 def run(rng: random.Random, truth: float) -> Results:
     """Return the results of a session. All sessions are of one machine."""
-    chain = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(_ROUNDS), 0, steps=["write"])
+    chain = ChainResults("t.py::T", ["loop"], "ext4", Looks.fixed(_ROUNDS), 0, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "luks")}
     for times in rounds(rng, truth, _ROUNDS):
         chain.orders.append(["ext4", "luks"])

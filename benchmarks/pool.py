@@ -21,9 +21,10 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import dumps
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Sample
 from pytest_fsstack.records.verdicts import Looks
 
@@ -44,7 +45,7 @@ def session(rng: random.Random, host: int) -> Results:
     names = [f"stack{number}" for number in range(STACKS)]
     kernels = [f"6.{number}" for number in range(KERNELS)]
     chain = ChainResults(
-        "scenarios/test_it.py::TestIt", "/dev/sdb", f"{names[0]}:{kernels[0]}", Looks.fixed(ROUNDS), host
+        "scenarios/test_it.py::TestIt", ["/dev/sdb"], f"{names[0]}:{kernels[0]}", Looks.fixed(ROUNDS), host
     )
     chain.steps = [f"step{number}" for number in range(STEPS)]
     for kernel in kernels:
@@ -52,7 +53,7 @@ def session(rng: random.Random, host: int) -> Results:
             stack = f"{name}:{kernel}"
             commands = [f"mkfs.{name} -q /dev/sdb", f"mount -t {name} /dev/sdb /tmp/fsstack-1/{name}"]
             mounts = [f"/dev/sdb on /tmp/fsstack-1/{name} type {name} (rw,relatime)"]
-            chain.stacks[stack] = StackInfo(stack, name, mounts, kernel, commands=commands)
+            chain.stacks[stack] = StackInfo(stack, name, mounts, kernel, commands=commands, name=name)
             chain.against[stack] = f"{names[0]}:{kernel}"
     factors = {(stack, step): exp(rng.gauss(0.1, 0.03)) for stack in chain.stacks for step in chain.steps}
     for number in range(ROUNDS):
@@ -61,10 +62,10 @@ def session(rng: random.Random, host: int) -> Results:
         for (stack, step), factor in factors.items():
             cost = 1.0 if chain.against[stack] == stack else factor
             values = {name: cost * exp(rng.gauss(0, 0.05)) * 1e6 for name in _METRICS}
-            chain.samples.setdefault(step, {}).setdefault(stack, {})[number] = Sample(values)
+            chain.add(step, stack, Sample(values), number)
     for stack in chain.stacks:
         for step in chain.steps if chain.against[stack] != stack else ():
-            chain.judge_all(step, stack, Budget(overhead=0.15))
+            judge_all(chain, step, stack, Budget(overhead=0.15))
     environment = {
         "machine_id": f"{host:032x}",
         "devices": [{"spec": "/dev/sdb", "model": f"disk {host % 7}"}],
@@ -75,7 +76,7 @@ def session(rng: random.Random, host: int) -> Results:
 
 def write(directory: Path, hosts: int) -> int:
     """Write a file for each host: one session, with ratios shifted by the host. Return the size of a file in bytes."""
-    content = msgspec.json.decode(saved.dumps(session(random.Random(1), 0)))
+    content = msgspec.json.decode(dumps(session(random.Random(1), 0)))
     rng = random.Random(2)
     for host in range(hosts):
         shift = exp(rng.gauss(0, 0.02))
@@ -83,9 +84,9 @@ def write(directory: Path, hosts: int) -> int:
         for chain in content["chains"]:
             for by_stack in chain["derived"].values():
                 for derived in by_stack.values():
-                    for figure in derived["figures"].values():
-                        if overhead := figure["overhead"]:
-                            overhead["estimate"] = (1 + overhead["estimate"]) * shift - 1
+                    for reading in derived["readings"].values():
+                        if estimate := reading["estimate"]:
+                            estimate["overhead"] = (1 + estimate["overhead"]) * shift - 1
         text = msgspec.json.format(msgspec.json.encode(content), indent=2)
         (directory / f"host{host}.json").write_bytes(text)
     return (directory / "host0.json").stat().st_size

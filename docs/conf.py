@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 
-from pytest_fsstack.judging import saved
+from pytest_fsstack.records import saved
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -21,15 +21,6 @@ from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
 from pytest_fsstack.correctness.contents import LIMITED, limits_of
 from pytest_fsstack.correctness.drawing import Call
 from pytest_fsstack.devices import LoopDevice
-from pytest_fsstack.judging.results import (
-    Confirmation,
-    Derived,
-    Figure,
-    Judgement,
-    Overhead,
-    StackInfo,
-    TestOutcome,
-)
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.kernel_encryption import FileEncryption
 from pytest_fsstack.machine.needs import (
@@ -48,6 +39,8 @@ from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.conditions import Discarded
 from pytest_fsstack.records.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
+from pytest_fsstack.records.readings import Derived, Ratios, Reading
+from pytest_fsstack.records.results import Confirmation, Judgement, StackInfo, TestOutcome
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
 from pytest_fsstack.stack.model import Layer, Limit, Stack
@@ -494,7 +487,7 @@ A row with a type is a field. The file of `--fsstack-json` has it under the same
 only. A field is always there, except that a sample leaves out what is empty. In JSON the key of a round is its number
 from 0, and a tuple is an array.
 
-`python -c "from pytest_fsstack.judging import saved; print(saved.schema())"` prints the JSON Schema (2020-12).
+`python -c "from pytest_fsstack.records import saved; print(saved.schema())"` prints the JSON Schema (2020-12).
 
 ## Records
 """
@@ -518,8 +511,8 @@ RECORDS: Mapping[str, type] = {
     "verdict": Verdict,
     "estimate": Estimate,
     "derived": Derived,
-    "figure": Figure,
-    "overhead": Overhead,
+    "reading": Reading,
+    "ratios": Ratios,
     "confirmation": Confirmation,
     "discarded": Discarded,
     "repetition": Repetition,

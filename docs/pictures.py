@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import html, terminal
 from tests.install import browser
 

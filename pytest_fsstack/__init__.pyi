@@ -10,7 +10,6 @@ from pytest_fsstack.data.corpus import (
     zipped as zipped,
 )
 from pytest_fsstack.data.scale import Sizes as Sizes
-from pytest_fsstack.judging.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.layers.filesystems import Filesystem as Filesystem
 from pytest_fsstack.layers.stacked import served as served
 from pytest_fsstack.machine.commands import CommandError as CommandError, run as run
@@ -30,6 +29,7 @@ from pytest_fsstack.machine.needs import (
 )
 from pytest_fsstack.machine.port import Machine as Machine
 from pytest_fsstack.measuring.timed import Timed as Timed
+from pytest_fsstack.records.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.report.model import Cell as Cell, Grid as Grid, View as View
 from pytest_fsstack.stack.build import BuildError as BuildError, Built as Built
 from pytest_fsstack.stack.model import (

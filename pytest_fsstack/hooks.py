@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_fsstack.correctness.findings import Fault
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.records.results import Results
     from pytest_fsstack.report.model import Grid
     from pytest_fsstack.stack.model import Layer
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fsstack.devices import DirectoryDevice
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, StackInfo
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal, Leftover, _journals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Timed
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import ChainResults, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.stack.build import Built
@@ -40,7 +40,7 @@ def chain_of(
     names = list(dict.fromkeys(name for by_stack in figures.values() for name in by_stack))
     rounds = max(len(series) for by_stack in figures.values() for series in by_stack.values())
     steps, stacks = list(figures), {name: StackInfo(name, name) for name in names}
-    chain = ChainResults("t.py::T", "loop", names[0], looks or Looks.fixed(rounds), 1, steps, stacks, **facts)
+    chain = ChainResults("t.py::T", ["loop"], names[0], looks or Looks.fixed(rounds), 1, steps, stacks, **facts)
     chain.orders = [names[:] for _ in range(rounds)]
     for step, by_stack in figures.items():
         for name, series in by_stack.items():

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.command import USAGE_ERROR, CommandLineError
-from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.over_time import comparison
 from pytest_fsstack.over_time.plugin import earlier_runs, refusals
 from pytest_fsstack.over_time.text import describe, lines, plan_lines
 from pytest_fsstack.units import show
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.records.results import Results
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -92,7 +91,7 @@ def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> i
     wrong = [describe(change, result).partition("\n")[0] for change in result.regressions]
     if strict:
         wrong += [f"{describe(change, result).partition(chr(10))[0]} (--strict)" for change in undecided]
-        tests = {test_of(chain) for results in now for chain in results.chains}
+        tests = {chain.id for results in now for chain in results.chains}
         missing = [place for place in result.only_then if place.test in tests]
         wrong += [f"{place.stack}: {place.metric} was measured then and is not now (--strict)" for place in missing]
     for text in wrong:

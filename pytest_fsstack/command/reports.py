@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_fsstack.command import CommandLineError, Parser
-from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.overall import parse_weights, unknown_step
+from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.machine import reading
+from pytest_fsstack.records import saved
 from pytest_fsstack.report import ReportError
-from pytest_fsstack.report.overall import parse_weights, unknown_step
 from pytest_fsstack.report.side_by_side import side_by_side
 from pytest_fsstack.session.files import ReportFile, check_all
 from pytest_fsstack.units import show
@@ -20,7 +21,7 @@ from pytest_fsstack.units import show
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.records.results import Results
 
 #: The report that is printed by default.
 DEFAULT_REPORT = "markdown"
@@ -43,7 +44,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
     for name in writers:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
     arguments = vars(parser.parse_args(words))
-    results = _read_all(arguments["runs"])
+    results = settle(_read_all(arguments["runs"]))
     results.table_layouts = _Layouts(brought(config, "tables"))
     if not results.chains and not results.tests:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
@@ -77,6 +78,8 @@ def _apply_weights(results: Results, text: str) -> None:
     for environment in (results.environment, *(chain.environment for chain in results.chains)):
         if isinstance(environment, dict):
             environment.setdefault("settings", {})["weights"] = weights
+    for chain in results.chains:
+        chain.overall = Readings(chain).costs(weights)
 
 
 def _write(file: ReportFile, writer: Callable[[Results], str], results: Results) -> None:

@@ -16,7 +16,7 @@ from pytest_fsstack.correctness.drawing import REMOUNT, Call
 from pytest_fsstack.correctness.findings import KEPT
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.records.results import Results
 
 _MAIN = '''
 

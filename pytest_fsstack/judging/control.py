@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.units import OverheadUnit, first_names
 
 
-def doubts(chain: ChainResults) -> list[str]:
+def doubts(readings: Readings) -> list[str]:
     """Return warnings about controls that differ from their baselines."""
-    return [text for control in chain.controls if (text := _doubt(chain, control))]
+    return [text for control in readings.chain.controls if (text := _doubt(readings, control))]
 
 
-def _doubt(chain: ChainResults, control: str) -> str:
-    differences = compared(chain, control)
+def _doubt(readings: Readings, control: str) -> str:
+    chain, differences = readings.chain, compared(readings, control)
     baseline = chain.reference(control)
     if not differences:
         reason = next((notes[control] for notes in chain.notes.values() if control in notes), "nothing was measured")
         return f"the control cannot be compared with the baseline {baseline}: {reason}"
-    if not (texts := differing(chain, control)):
+    if not (texts := differing(readings, control)):
         return ""
     few = first_names(texts)
     which = "it does" if len(differences) == 1 else f"each of {len(differences)} comparisons does"
@@ -29,21 +29,21 @@ def _doubt(chain: ChainResults, control: str) -> str:
     )
 
 
-def differing(chain: ChainResults, control: str) -> list[str]:
+def differing(readings: Readings, control: str) -> list[str]:
     """Return the steps in which a control differs from its baseline, with the difference."""
     return [
         f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
-        for (step, metric), estimate in compared(chain, control).items()
+        for (step, metric), estimate in compared(readings, control).items()
         if estimate.low > 0 or estimate.high < 0
     ]
 
 
-def compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
+def compared(readings: Readings, control: str) -> dict[tuple[str, str], Estimate]:
     """Return the control's overhead by step and metric, for the metrics of budgets, or else for the time."""
-    estimates = {}
+    chain, estimates = readings.chain, {}
     for step in chain.steps:
         for metric in chain.compared_metrics(step):
-            if estimate := chain.estimate(step, control, metric):
+            if estimate := readings.estimate(step, control, metric):
                 estimates[step, metric] = estimate
     return estimates
 

@@ -26,25 +26,20 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import structs
 
-from pytest_fsstack.judging import carry_over, saved
+from pytest_fsstack.judging import programs
+from pytest_fsstack.judging.carry_over import remark
 from pytest_fsstack.judging.conditions import Rule, first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import RepeatCount, Repeated, combined
-from pytest_fsstack.judging.results import (
-    IN_EACH_KERNEL,
-    ROUNDS_OF_A_BOOT,
-    ChainResults,
-    Confirmation,
-    Judgement,
-    StackInfo,
-    Unjudged,
-)
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.conditions import Conditions
+from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks, Verdict
 
@@ -85,6 +80,10 @@ class PlannedStack(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] = ()
     encrypts: bool = False
     settings: dict[str, str] = {}
+    #: Whether the user gave its name.
+    named: bool = False
+    #: Whether the kernel's own ciphers encrypt in one of its layers.
+    kernel_cipher: bool = False
 
 
 class PlannedTest(msgspec.Struct, frozen=True):
@@ -296,7 +295,7 @@ class Course:
         policy, (first, plan) = self.policy, next(iter(self._plans.items()))
         results = ChainResults(
             plan.id,
-            ", ".join(dict.fromkeys(plan.device for plan in self._plans.values())),
+            list(dict.fromkeys(plan.device for plan in self._plans.values())),
             self.name(Cell(plan.baseline, *first)),
             policy.looks_of(plan),
             policy.seed,
@@ -318,6 +317,9 @@ class Course:
                 encrypts=planned.encrypts,
                 settings=planned.settings,
                 emulated=plan.emulated,
+                name=cell.stack,
+                named=planned.named,
+                kernel_cipher=planned.kernel_cipher,
             )
             if len(self._plans) > 1:
                 results.against[name] = self.name(Cell(plan.baseline, *cell.kernel_boot))
@@ -507,13 +509,17 @@ class Course:
         """Return the number of failed tests, without those of the control."""
         return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.chain.controls)
 
+    def _forget(self) -> None:
+        """Forget what was computed from earlier rounds."""
+        for attribute in ("_progress", "rounds_left", "readings"):
+            self.__dict__.pop(attribute, None)
+
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def end_round(self, conditions: Conditions) -> None:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
         self._cells_of_round = self._cells_run = 0
-        for attribute in ("_progress", "rounds_left"):
-            self.__dict__.pop(attribute, None)
+        self._forget()
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
             return
@@ -537,7 +543,7 @@ class Course:
             return
         for (step, name), test in self._tests.items():
             if self.chain.of(step, name):
-                self.chain.judge_all(step, name, *test.budgets)
+                judge_all(self.chain, step, name, *test.budgets)
         if len(self.kernels) > 1 and self.policy.limit is not None:
             self._judge_between(Budget(overhead=self.policy.limit))
 
@@ -547,7 +553,7 @@ class Course:
             reference = between.reference(stack)
             for step in between.steps if stack != reference and stack not in between.controls else ():
                 if between.of(step, stack) or between.of(step, reference):
-                    judgement = between.judge(step, stack, budget)
+                    judgement = judge(between, step, stack, budget)
                     if self.boots == 1 and judgement.verdict:
                         judgement = structs.replace(judgement, text=f"{judgement.text}, {_BOOT_ERROR_RATES}")
                     self._judged_between.setdefault(step, {})[stack] = [judgement]
@@ -580,11 +586,12 @@ class Course:
             measured = results.of(step, name) or self._only_prepares(step, name)
             if test.budgets and not (measured or self.policy.once):
                 # Otherwise reports would leave out that these budgets were not judged.
-                results.judge_all(step, name, *test.budgets)
-        results.carry_over = results.find_carry_over()
+                judge_all(results, step, name, *test.budgets)
+        results.carry_over = find_carry_over(results)
         if len(self.kernels) > 1 and self.boots == 1:
-            self._carry_over_between = self.between().find_carry_over()
-        results.remarks = self._remarks(results, [*doubts(results), *notices(results, comparisons)])
+            self._carry_over_between = find_carry_over(self.between())
+        self._forget()
+        results.remarks = self._remarks(results, [*doubts(self.readings), *notices(self.readings, comparisons)])
 
     def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
         """Return the remarks of the scenario, the reason for an early end, and the most important notices."""
@@ -592,7 +599,7 @@ class Course:
             *next(iter(self._plans.values())).remarks,
             *([given_up(self.chain.discarded)] if self.too_many_discarded else []),
         ]
-        return [*remarks, *noticed[:3], *filter(None, [carry_over.remark(chain.carry_over)])]
+        return [*remarks, *noticed[:3], *filter(None, [remark(chain.carry_over)])]
 
     # -- views of one result -------------------------------------------------------------------------------------------
 
@@ -605,7 +612,7 @@ class Course:
             chain = self._by_boot()
         else:
             chain = structs.replace(self.chain, remarks=[], carry_over=self._carry_over_between)
-        chain.against, chain.judgements = against, self._judged_between
+        chain.view, chain.against, chain.judgements = "between", against, self._judged_between
         chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
         if self.boots > 1:
             chain.paired = False
@@ -621,7 +628,7 @@ class Course:
         for cell in self.cells.values() if len(self.kernels) > 1 else ():
             baseline = self._plans[cell.kernel_boot].baseline
             chain.against[stack_on(cell.stack, cell.kernel)] = stack_on(baseline, cell.kernel)
-        chain.remarks = self._remarks(chain, [*doubts(chain), *of_the_machine(chain)])
+        chain.remarks = self._remarks(chain, [*doubts(Readings(chain)), *of_the_machine(chain)])
         return chain
 
     def _by_boot(self) -> ChainResults:
@@ -651,9 +658,8 @@ class Course:
             ],
         )
         for step, name, samples in results.all_samples():
-            start = self.cells[name].boot * ROUNDS_OF_A_BOOT
-            of_stack = chain.samples.setdefault(step, {}).setdefault(names[name], {})
-            of_stack |= {start + number: sample for number, sample in samples.items()}
+            rounds = {key.number: sample for key, sample in samples.items()}
+            chain.samples.setdefault(step, {}).setdefault(names[name], {})[self.cells[name].boot] = rounds
         return chain
 
     def results(self) -> list[ChainResults]:
@@ -661,7 +667,8 @@ class Course:
         views = self.views()
         if len(self.kernels) > 1:
             between = views[0]
-            between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
+            noticed = notices(Readings(between)) if self.boots == 1 else of_the_machine(between)
+            between.remarks = self._remarks(between, noticed)
         return views
 
     def views(self) -> list[ChainResults]:
@@ -671,7 +678,7 @@ class Course:
             return [within]
         if len(within.stacks) == len({cell.kernel for cell in self.cells.values()}):
             return [self.between()]
-        return [self.between(), structs.replace(within, id=within.id + IN_EACH_KERNEL)]
+        return [self.between(), within]
 
     @property
     def judged(self) -> int:
@@ -714,6 +721,11 @@ class Course:
         return bool(self.chain.conditions or self.chain.discarded)
 
     @cached_property
+    def readings(self) -> Readings:
+        """Return the readings so far of the tests' own figures. They are computed anew after each round."""
+        return Readings(self.chain)
+
+    @cached_property
     def _progress(self) -> ProgressState:
         results = self.chain if self.policy.limit is None or len(self.kernels) == 1 else self.between()
         return ProgressState(
@@ -722,9 +734,9 @@ class Course:
             1,
             self.planner.max_rounds,
             decides=self.planner.max_rounds > self.planner.looks.rounds[0],
-            stacks=tuple(standings(results, self.planner.cell_states())) if self._has_ended_rounds else (),
+            stacks=tuple(standings(Readings(results), self.planner.cell_states())) if self._has_ended_rounds else (),
             decided=in_words(self.planner.states.values()),
-            costliest=costliest(self.chain),
+            costliest=costliest(self.readings),
             results=self.chain if self._has_ended_rounds else None,
         )
 
@@ -754,13 +766,13 @@ class Course:
         if ending != "" or key in self._not_run:
             if self.chain.worst(step, name) == "fail" and not self.chain.expected(step, name):
                 # A skip in a later round undoes no verdict.
-                return structs.replace(self._of_budgets(self.chain, step, name, rerun_command), in_setup=True)
+                return structs.replace(self._of_budgets(self.readings, step, name, rerun_command), in_setup=True)
             is_told = ending is None or key in self._not_run
             return self._of_not_run(step, name) if is_told else Outcome("skipped", as_run=True)
         if outcome := self._of_rounds(step, name):
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
-        outcome = self._of_budgets(self.chain, step, name, rerun_command)
+        outcome = self._of_budgets(self.readings, step, name, rerun_command)
         if outcome.outcome == "failed" and self.chain.worst(step, name) == "pass":
             # Nor is it that a verdict is doubtful.
             return outcome
@@ -769,20 +781,21 @@ class Course:
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
         """Return a test's figures for other programs, or None if nothing was measured."""
         results, name = self.chain, self.name(cell)
-        if not (facts := saved.facts(results, step, name)):
+        if not (facts := programs.facts(self.readings, step, name)):
             return None
         properties = (
-            *saved.properties(results, step, name, full=full),
-            ("summary", describe_shortly(results, step, name)),
+            *programs.properties(self.readings, step, name, full=full),
+            ("summary", describe_shortly(self.readings, step, name)),
         )
         return Figures(facts, tuple(results.series(step, name, "seconds")), results.groups.get(step, step), properties)
 
     def outcomes_between(self) -> Iterable[tuple[str, Outcome]]:
         """Yield each verdict between kernels as a node id with an outcome."""
         between = self.between()
+        readings = Readings(between)
         for step, stack, _ in between.all_judgements():
             nodeid = f"{between.id}::{step} on {stack} against {between.reference(stack)}"
-            yield nodeid, self._of_budgets(between, step, stack, str)
+            yield nodeid, self._of_budgets(readings, step, stack, str)
 
     def _cause(self, step: str, name: str) -> str:
         """Return the error of a step that the test depends on or is compared with, or an empty text."""
@@ -869,11 +882,12 @@ class Course:
             return Outcome("failed", f"{text} (--fsstack-strict)")
         return Outcome("passed") if all(judgement.budget.sanity for judgement in emulated) else Outcome("skipped", text)
 
-    def _of_budgets(self, chain: ChainResults, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
+    def _of_budgets(self, readings: Readings, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
-        strict, worst = self._strict, chain.worst(step, name)
+        chain, strict = readings.chain, self._strict
+        worst = chain.worst(step, name)
         if worst == "fail":
-            text = "\n".join([describe_failure(chain, step, name, rerun_command()), *doubts(self.chain)])
+            text = "\n".join([describe_failure(readings, step, name, rerun_command()), *doubts(self.readings)])
             return Outcome("failed", text)
         if worst == "inconclusive":
             text = f"{describe_undecided(chain, step, name)}{self._early_end}"
@@ -883,7 +897,7 @@ class Course:
                 again = [f"  again:   {command}" for command in filter(None, [rerun_command()])]
                 return Outcome("failed", "\n\n".join([first, *again]))
             return Outcome("skipped", text)
-        if strict and (doubt := chain.doubt(step, name)):
+        if strict and (doubt := readings.doubt(step, name)):
             return Outcome("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)")
         return Outcome("passed")
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import statistics
 
-from pytest_fsstack.judging.results import ChainResults, Judgement, worst
+from pytest_fsstack.judging import verdict
+from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records.results import ChainResults, Judgement, worst
 from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 
 
-def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: str = "") -> str:
+def describe_failure(readings: Readings, step: str, stack: str, rerun_command: str = "") -> str:
     """Describe a failure: the broken budget with its figures in the first line, then the advice, then the samples.
 
     `rerun_command` is the command that runs this test alone, or empty.
     """
-    judgements = chain.judgements_of(step, stack)
+    chain, judgements = readings.chain, readings.chain.judgements_of(step, stack)
     order = sorted(judgements, key=lambda judgement: judgement.outcome != worst(other.outcome for other in judgements))
-    lines = [_first_line(chain, step, stack, order[0])]
+    lines = [_first_line(readings, step, stack, order[0])]
     lines += ["", *(["  again:   " + rerun_command] if rerun_command else [])]
     lines.append(
         f"  step:    {step}, {chain.rounds} rounds; the order of the stacks is that of --fsstack-seed={chain.seed}"
@@ -23,7 +25,7 @@ def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: 
     lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
-    lines += ["", _error_rate(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
+    lines += ["", _error_rate(chain, judgements), *filter(None, [readings.doubt(step, stack)])]
     return "\n".join(lines)
 
 
@@ -42,32 +44,33 @@ COLUMNS = 80 - len("Failed: ")
 _SHORT = 8
 
 
-def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+def _first_line(readings: Readings, step: str, stack: str, judgement: Judgement) -> str:
     """Describe a budget with its figures in 80 columns. The middle of long names is left out."""
-    reference = chain.reference(stack)
+    reference = readings.chain.reference(stack)
 
     def line(width: int) -> str:
-        return f"{shortened(stack, width)}: {_in_short(chain, step, stack, judgement, shortened(reference, width))}"
+        return f"{shortened(stack, width)}: {_in_short(readings, step, stack, judgement, shortened(reference, width))}"
 
     longest = max(len(stack), len(reference), _SHORT)
     widths = range(longest, _SHORT - 1, -1)
     return next((text for width in widths if len(text := line(width)) <= COLUMNS), line(_SHORT))
 
 
-def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
+def describe_shortly(readings: Readings, step: str, stack: str) -> str:
     """Describe the worst verdict of a step on a stack in one line, with its figures."""
-    outcome = chain.worst(step, stack)
+    chain, outcome = readings.chain, readings.chain.worst(step, stack)
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == outcome:
-            return f"{outcome}: {_in_short(chain, step, stack, judgement, chain.reference(stack))}"
+            return f"{outcome}: {_in_short(readings, step, stack, judgement, chain.reference(stack))}"
     return ""
 
 
-def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, reference: str) -> str:
+def _in_short(readings: Readings, step: str, stack: str, judgement: Judgement, reference: str) -> str:
     """Describe a budget with its figures, for displays that show only the first line of a failure."""
-    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
-    if judgement.verdict is None or metric is None:
+    chain, budget, reading = readings.chain, judgement.budget, readings.of(step, stack, judgement.budget.metric)
+    if judgement.verdict is None or reading is None:
         return judgement.text
+    metric = reading.metric
     if budget.limit is not None:
         figures = chain.series(step, stack, budget.metric)[: judgement.verdict.estimate.rounds]
         median, limit = (format_quantity(each, metric.unit) for each in (statistics.median(figures), budget.limit))
@@ -76,7 +79,7 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
     final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
     numbers = final.estimate
     # The unit of the table, which shows all stacks.
-    estimates = (chain.estimate(other, name, budget.metric) for other in chain.steps for name in chain.stacks)
+    estimates = (readings.estimate(other, name, budget.metric) for other in chain.steps for name in chain.stacks)
     unit = OverheadUnit.fitting([numbers.overhead, *(each.overhead for each in estimates if each)])
     return (
         f"{budget.metric} {unit.signed(numbers.overhead, limits)} {unit.interval(numbers.low, numbers.high, limits)} "
@@ -89,8 +92,17 @@ def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
     parts = []
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == "inconclusive":
-            parts.append(f"{judgement.text}; {judgement.advice}" if judgement.final else judgement.text)
+            parts.append(f"{judgement.text}; {advice(judgement)}" if judgement.final else judgement.text)
     return f"inconclusive: {' | '.join(parts)}"
+
+
+def advice(judgement: Judgement) -> str:
+    """Return the advice for an undecided budget."""
+    if judgement.final is None:
+        return judgement.text
+    if judgement.budget.limit is not None and judgement.final.estimate.rounds >= judgement.final.looks.minimum_rounds:
+        return "it is too close to the limit to tell in so many rounds"
+    return verdict.advice(judgement.final)
 
 
 def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:

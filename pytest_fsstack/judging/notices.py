@@ -13,7 +13,8 @@ from pytest_fsstack.judging.conditions import unrest
 from pytest_fsstack.units import OverheadUnit, first_names
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import ChainResults
+    from pytest_fsstack.judging.readings import Readings
+    from pytest_fsstack.records.results import ChainResults
 
 #: Fewer rounds give no notices.
 _MIN_ROUNDS = 8
@@ -25,16 +26,17 @@ _DETECTABLE = 2.17 + 1.28
 _OUTLIER_DISTANCE = 5.0
 
 
-def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
+def notices(readings: Readings, comparisons: int = 0) -> list[str]:
     """Return notices about the machine and the stacks of a chain, the most important first. They use only wall times.
 
     `comparisons` is the number of compared stacks and steps in the session, if larger than in the chain.
     """
+    chain = readings.chain
     if not chain.has_times:
         return []
     texts = []
     ratios = {
-        f"{step} on {stack}": list(chain.log_ratios(step, stack, "seconds").values())
+        f"{step} on {stack}": list(readings.log_ratios(step, stack).values())
         for step in chain.steps
         for stack in chain.stacks
         if stack != chain.reference(stack)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.plan import State
-from pytest_fsstack.judging.results import ChainResults, Judgement
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.verdict import expected_rounds
+from pytest_fsstack.records.results import ChainResults, Judgement
 from pytest_fsstack.records.verdicts import Estimate, Verdict
 
 Phase = Literal["planned", "confirming"]
@@ -60,40 +61,41 @@ class ProgressState(NamedTuple):
     results: ChainResults | None = None
 
 
-def standings(chain: ChainResults, states: Mapping[str, State]) -> list[StackStatus]:
+def standings(readings: Readings, states: Mapping[str, State]) -> list[StackStatus]:
     """Return the status of each stack, in the order of the chain.
 
     For a running stack, it shows the budget that will take longest to decide. Once all are decided, it shows the one
     with the least margin, or the largest excess. Without budgets, it shows the costliest step.
     """
-    return [_standing(chain, stack, states[stack]) for stack in chain.stacks if stack in states]
+    return [_standing(readings, stack, states[stack]) for stack in readings.chain.stacks if stack in states]
 
 
-def costliest(chain: ChainResults) -> StackStatus | None:
+def costliest(readings: Readings) -> StackStatus | None:
     """Return the step and stack with the largest overhead in time, once there are two rounds and times matter."""
-    stacks = [stack for stack in chain.stacks if stack not in chain.controls]
-    costs = [status for stack in stacks for status in _costs(chain, stack, "running")]
+    stacks = [stack for stack in readings.chain.stacks if stack not in readings.chain.controls]
+    costs = [status for stack in stacks for status in _costs(readings, stack, "running")]
     return max(costs, key=_cost, default=None)
 
 
-def _costs(chain: ChainResults, stack: str, state: State) -> list[StackStatus]:
+def _costs(readings: Readings, stack: str, state: State) -> list[StackStatus]:
     """Return the overhead in time of each step of a stack, if times matter."""
+    chain = readings.chain
     steps = [] if chain.only_counts or chain.is_emulated(stack) else chain.steps
-    estimates = {step: _of_rounds(chain, step, stack) for step in steps}
+    estimates = {step: _of_rounds(readings, step, stack) for step in steps}
     return [StackStatus(stack, state, step, "seconds", each) for step, each in estimates.items() if each]
 
 
-def _standing(chain: ChainResults, stack: str, state: State) -> StackStatus:
+def _standing(readings: Readings, stack: str, state: State) -> StackStatus:
     judged = [
         (step, each, verdict)
-        for step in chain.steps
-        for each in chain.judgements_of(step, stack)
+        for step in readings.chain.steps
+        for each in readings.chain.judgements_of(step, stack)
         if each.budget.overhead is not None and (verdict := each.confirmed or each.verdict)
     ]
     if judged:
         step, judgement, verdict = max(judged, key=lambda each: _urgency(each[1], each[2]))
         return StackStatus(stack, state, step, judgement.budget.metric, verdict.estimate, verdict.budget)
-    return max(_costs(chain, stack, state), key=_cost, default=StackStatus(stack, state))
+    return max(_costs(readings, stack, state), key=_cost, default=StackStatus(stack, state))
 
 
 def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:
@@ -102,9 +104,9 @@ def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:
     return open_until, (1 + verdict.estimate.overhead) / (1 + verdict.budget)
 
 
-def _of_rounds(chain: ChainResults, step: str, stack: str) -> Estimate | None:
+def _of_rounds(readings: Readings, step: str, stack: str) -> Estimate | None:
     """Return the estimate of a step on a stack, or None after a single round, which proves nothing."""
-    estimate = chain.estimate(step, stack)
+    estimate = readings.estimate(step, stack)
     return estimate if estimate and estimate.rounds > 1 else None
 
 

@@ -49,6 +49,7 @@ class _Crypt(KeyedLayer):
 
     target: ClassVar = "crypt"
     encrypts: ClassVar = True
+    kernel_cipher: ClassVar = True
     tool: ClassVar = CRYPTSETUP
     grammar: ClassVar = {"open": _OPTIONS, "cipher": _CIPHER}
 

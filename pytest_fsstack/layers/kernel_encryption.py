@@ -112,6 +112,7 @@ class Ecryptfs(DirectoryLayer):
         **dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/ecryptfs.rst of Linux"),
     }
     encrypts: ClassVar = True
+    kernel_cipher: ClassVar = True
     grammar: ClassVar = {
         "cipher": KEYWORD,
         "mount": MOUNT | {"passphrase_passwd_file passwd_file key keyfile": OUTSIDE, "ecryptfs*": KEYWORD},
@@ -222,6 +223,7 @@ class Fscrypt(DirectoryLayer):
     example: ClassVar = "ext4 | fscrypt"
     wants: ClassVar = ("encryption",)
     encrypts: ClassVar = True
+    kernel_cipher: ClassVar = True
     limits: ClassVar = dict.fromkeys(
         (Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/fscrypt.rst of Linux, Offline attacks"
     )

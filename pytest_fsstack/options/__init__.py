@@ -345,7 +345,7 @@ OPTIONS = (
         "weights",
         "weigh steps in the cost over all steps, such as 'stream_write=3, delete=1'",
         "STEP=N,...",
-        _lazy_parser("report.overall", "parse_weights"),
+        _lazy_parser("judging.overall", "parse_weights"),
         repeated=False,
         doc="Reports order stacks by the geometric mean of their costs in all steps. A step without a weight weighs 1, "
         "and 0 leaves a step out. No verdict depends on it. `fsstack report RUN.json --weights=...` weighs afterwards.",

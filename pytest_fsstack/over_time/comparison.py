@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import expm1, log, log1p
-from statistics import median, stdev
+from statistics import median
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging import runs
-from pytest_fsstack.judging.names import kind_of, name_of, test_of
-from pytest_fsstack.judging.results import NOT_ON_EMULATED, ChainResults, Results
+from pytest_fsstack.judging.judge import NOT_ON_EMULATED
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.over_time import changes, spread
-from pytest_fsstack.records.sample import Better, Metric
+from pytest_fsstack.records.names import kind_of, name_of
+from pytest_fsstack.records.readings import Reading
+from pytest_fsstack.records.results import ChainResults, Results
+from pytest_fsstack.records.sample import Better
 from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.units import counted
 
@@ -231,7 +234,7 @@ class _RunFigure(NamedTuple):
 def budgeted(runs: Iterable[Results]) -> set[Measure]:
     """Return the measures that have budgets in any of the runs."""
     return {
-        (test_of(chain), step, judgement.budget.metric)
+        (chain.id, step, judgement.budget.metric)
         for results in runs
         for chain in results.chains
         for step, _, judgements in chain.all_judgements()
@@ -263,20 +266,22 @@ def _is_judged(
 def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, _RunFigure]:
     """Return the figures of a run by key, with kernel and device. Stacks that did not do the work have none."""
     entries: dict[SeriesKey, _RunFigure] = {}
-    for chain in results.chains:
+    for readings in map(Readings, results.chains):
+        chain = readings.chain
         for step in chain.steps:
             for stack in chain.stacks:
                 if stack in chain.controls or chain.incomplete(step, stack):
                     continue
                 for metric in chain.metrics(step).values():
                     counted = metric.unit == "B" and stack == chain.reference(stack)
-                    if not counted and not is_compared((test_of(chain), step, metric.name), measures):
+                    if not counted and not is_compared((chain.id, step, metric.name), measures):
                         continue
                     key = series_key(results, chain, step, stack, metric.name)
                     if metric.is_of_time and chain.is_emulated(stack):
                         key = key._replace(stack=f"{key.stack} (emulated)")
-                    if key not in entries or entries[key].entry.ratio is None:
-                        entries.update(_entry(chain, step, stack, metric, key))
+                    reading = readings.of(step, stack, metric.name)
+                    if reading and (key not in entries or entries[key].entry.ratio is None):
+                        entries[key] = _run_figure(readings, step, stack, reading)
     return entries
 
 
@@ -285,32 +290,26 @@ def series_key(results: Results, chain: ChainResults, step: str, stack: str, met
     info = chain.stacks[stack]
     name = name_of(chain, step, stack, metric, kind_of(chain, stack))
     kernel = info.kernel or results.labels.get("kernel", "")
-    return SeriesKey(test_of(chain), step, info.name, metric, name, kernel, chain.device)
+    return SeriesKey(chain.id, step, info.name, metric, name, kernel, chain.device)
 
 
-def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, key: SeriesKey) -> dict[SeriesKey, _RunFigure]:
-    figure = chain.median(step, stack, metric.name)
-    if figure is None:
-        return {}
-    reference = chain.reference(stack)
-    ratios = list(chain.log_ratios(step, stack, metric.name).values()) if stack != reference else []
-    within = stdev(ratios) if len(ratios) > 1 else 0.0
-    entry = Entry(figure, _ratio(chain, step, stack, metric, ratios))
-    is_emulated = metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated
-    return {key: _RunFigure(entry, metric.unit, reference, stack == reference, within, len(ratios), is_emulated)}
+def _run_figure(readings: Readings, step: str, stack: str, reading: Reading) -> _RunFigure:
+    chain, ratios, base = readings.chain, reading.ratios, readings.chain.reference(stack)
+    entry = Entry(reading.median, _ratio(readings, reading, readings.of(step, base, reading.metric.name)))
+    within, rounds = (ratios.deviation or 0.0, ratios.rounds) if ratios else (0.0, 0)
+    is_emulated = reading.metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated
+    return _RunFigure(entry, reading.metric.unit, base, stack == base, within, rounds, is_emulated)
 
 
-def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
+def _ratio(readings: Readings, reading: Reading, base: Reading | None) -> float | None:
     """Return the typical logarithm of a stack over its reference, or None if one of them is only noise."""
-    reference = chain.reference(stack)
-    figures = [chain.median(step, name, metric.name) for name in (stack, reference)]
-    if stack == reference or any(figure is None or figure <= metric.resolution for figure in figures):
+    if not reading.reference or base is None or min(reading.median, base.median) <= reading.metric.resolution:
         return None
-    if not chain.paired:
+    if not readings.chain.paired:
         # Boots of two stacks are not paired, so there are no ratios of rounds.
-        estimate = chain.estimate(step, stack, metric.name)
+        estimate = reading.estimate
         return log1p(estimate.overhead) if estimate and estimate.overhead > -1 else None
-    return runs.pseudo_median(ratios) if ratios else None
+    return reading.ratios.typical if reading.ratios else None
 
 
 def varying(runs: Iterable[Collection[SeriesKey]]) -> set[str]:
@@ -525,10 +524,7 @@ def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str
     corpora = [results.environment.get("corpus") for results in (then, now)]
     if all(corpora) and corpora[0] != corpora[1]:
         reasons.append("the corpus was {} and is {}".format(*map(_value_text, corpora)))
-    chains = [
-        {(test_of(chain), kind): chain for chain in results.chains for kind in [bool(chain.against)]}
-        for results in (then, now)
-    ]
+    chains = [{(chain.id, chain.view): chain for chain in results.chains} for results in (then, now)]
     for key, chain_now in chains[1].items():
         if chain_then := chains[0].get(key):
             reasons += _differing(chain_then, chain_now)
@@ -548,7 +544,7 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
             yield f"{step} was asked for other work ({', '.join(changed)})"
         for name in now.own_metrics.get(step, {}):
             metrics = [chain.metrics(step).get(name) for chain in (then, now)]
-            if all(metrics) and (test_of(now), step, name) in measures:
+            if all(metrics) and (now.id, step, name) in measures:
                 yield from other_unit(step, name, *((metric.unit, metric.better) for metric in metrics if metric))
     for info in now.stacks.values():
         before = then.stacks.get(info.id)
@@ -577,7 +573,7 @@ def other_unit(step: str, metric: str, then: tuple[str, Better], now: tuple[str,
 
 def run_id(results: Results) -> Hashable:
     """Return what identifies a run in any file, or None if its time is not known."""
-    chains = tuple((chain.id, chain.device, chain.seed) for chain in results.chains)
+    chains = tuple((chain.id, chain.view, chain.device, chain.seed) for chain in results.chains)
     return (results.start, results.environment.get("machine_id"), chains) if results.start else None
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_fsstack.report.quantiles import student_quantile, student_share
+from pytest_fsstack.judging.quantiles import student_quantile, student_share
 
 #: The smallest number of hosts for a verdict. All on one side have the probability 1/32.
 MIN_HOSTS = 5

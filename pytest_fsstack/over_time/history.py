@@ -1,6 +1,6 @@
 """The history of a machine: a file of JSON Lines, to which ``--fsstack-history`` adds each run.
 
-A line has the results of one session, in the format of `judging.saved`. Several sessions may add lines at the same
+A line has the results of one session, in the format of `records.saved`. Several sessions may add lines at the same
 time. A line that a power cut left incomplete does not damage others.
 """
 
@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.machine import commands, reading
 from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.units import format_size
 
 #: Bytes that are read at once in the search for the beginning of the last line.

@@ -1,61 +1,62 @@
 """The sessions of several hosts: the figures in each file, and its host.
 
 From a file of ``--fsstack-json``, only the derived figures are decoded, so that files of hundreds of hosts fit in
-memory. A log has none, so they are derived from its samples, for the metrics that are compared.
+memory. The log of a session that was killed has none, so they are read from its samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import log1p
+from math import log1p, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import (
+from pytest_fsstack.judging.judge import NOT_ON_EMULATED
+from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.machine import reading
+from pytest_fsstack.over_time.comparison import SeriesKey, series_key
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.environment import Environment
+from pytest_fsstack.records.readings import Derived, Reading
+from pytest_fsstack.records.results import (
     FORMAT,
-    NOT_ON_EMULATED,
     ChainResults,
-    Derived,
-    Figure,
     Judgement,
     Results,
     StackInfo,
+    View,
 )
-from pytest_fsstack.machine import reading
-from pytest_fsstack.over_time.comparison import SeriesKey, series_key
-from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.environment import Environment
-from pytest_fsstack.records.sample import Better
-from pytest_fsstack.records.verdicts import Looks, Outcome
+from pytest_fsstack.records.verdicts import Looks
 
 
-class JudgedBudget(NamedTuple):
-    """A budget of a session, and its verdict there."""
+class HostReading(NamedTuple):
+    """A reading of one session, the name of its reference there, and its judgements."""
 
-    budget: Budget
-    outcome: Outcome
-
-
-class Reading(NamedTuple):
-    """The figures of one session for a series.
-
-    `figure` is the median in the metric's unit. `ratio` is the logarithm of the stack over its reference, with the
-    standard error `error` (None if it cannot be estimated).
-    """
-
-    unit: str
-    better: Better
+    reading: Reading
     reference: str
-    figure: float
-    ratio: float
-    error: float | None
-    rounds: int
-    judged: tuple[JudgedBudget, ...]
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Return the logarithm of the stack over its reference."""
+        assert self.reading.estimate is not None
+        return log1p(self.reading.estimate.overhead)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds that are in the ratio."""
+        assert self.reading.estimate is not None
+        return self.reading.estimate.rounds
+
+    @property
+    def error(self) -> float | None:
+        """Return the standard error of the ratio, or None if it cannot be estimated."""
+        ratios = self.reading.ratios
+        return ratios.deviation / sqrt(ratios.rounds) if ratios and ratios.deviation is not None else None
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class SessionFile:
 
     path: Path
     metadata: Results
-    readings: dict[SeriesKey, Reading] = field(default_factory=dict)
+    readings: dict[SeriesKey, HostReading] = field(default_factory=dict)
     #: Reasons why a series was not measured.
     notes: dict[SeriesKey, str] = field(default_factory=dict)
 
@@ -85,12 +86,12 @@ def read(path: Path) -> SessionFile:
         content = reading.read_bytes(path, reading.RESULTS)
     except OSError as error:
         raise ValueError(error.strerror) from None
-    results = _outline(content) or _derive(saved.loads(content))
+    results = _outline(content) or saved.loads(content)
     session = SessionFile(path, _metadata(results))
-    for chain in results.chains:
-        for step, stack in _compared(chain):
-            for metric in _metrics(chain, step):
-                _add(session, chain, step, stack, metric)
+    for readings in map(Readings, results.chains):
+        for step, stack in _compared(readings.chain):
+            for metric in _metrics(readings.chain, step):
+                _add(session, readings, step, stack, metric)
     if not session.readings:
         raise ValueError("no overhead was measured in this session")
     return session
@@ -103,44 +104,29 @@ def _compared(chain: ChainResults) -> Iterator[tuple[str, str]]:
                 yield step, stack
 
 
-def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metric: str) -> None:
-    derived = chain.derived.get(step, {}).get(stack, Derived())
+def _add(session: SessionFile, readings: Readings, step: str, stack: str, metric: str) -> None:
+    chain, reading = readings.chain, readings.of(step, stack, metric)
     key = series_key(session.metadata, chain, step, stack, metric)
-    figure = derived.figures.get(metric)
-    if figure and figure.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated:
+    if reading and reading.metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated:
         session.notes[key] = NOT_ON_EMULATED
         return
-    overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
-    judged = tuple(
-        JudgedBudget(judgement.budget, judgement.outcome)
-        for judgement in chain.judgements_of(step, stack)
-        if judgement.budget.metric == metric
-    )
-    if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
+    judgements = tuple(item for item in chain.judgements_of(step, stack) if item.budget.metric == metric)
+    incomplete, reference = chain.incomplete(step, stack), chain.stacks.get(chain.reference(stack))
+    base = readings.of(step, reference.id, metric) if reference else None
+    if incomplete or reading is None or reference is None or not _is_ratio(reading, base):
         # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
-        measures = any(other.figures for other in chain.derived.get(step, {}).values())
-        lacking = "not measured" if measures and (judged or metric == "seconds") else ""
-        if reason := derived.incomplete or chain.note(step, stack) or lacking:
+        lacking = "not measured" if chain.metrics(step) and (judgements or metric == "seconds") else ""
+        if reason := incomplete or chain.note(step, stack) or lacking:
             session.notes[key] = reason
         return
-    session.readings[key] = Reading(
-        figure.unit,
-        figure.better,
-        chain.stacks[chain.reference(stack)].name,
-        figure.median,
-        log1p(overhead.estimate),
-        overhead.error,
-        overhead.rounds,
-        judged,
-    )
+    session.readings[key] = HostReading(reading, reference.name, judgements)
 
 
-def _is_ratio(chain: ChainResults, step: str, stack: str, metric: str) -> bool:
-    """Whether the figures of a stack and its reference are more than noise."""
-    by_stack = chain.derived[step]
-    names = [name for name in (stack, chain.reference(stack)) if name in by_stack and name in chain.stacks]
-    figures = [by_stack[name].figures.get(metric) for name in names]
-    return len(figures) == 2 and all(figure is not None and figure.median > figure.resolution for figure in figures)
+def _is_ratio(reading: Reading, base: Reading | None) -> bool:
+    """Whether there is an overhead, and the figures of a stack and its reference are more than noise."""
+    if reading.estimate is None or reading.estimate.overhead <= -1 or base is None:
+        return False
+    return min(reading.median, base.median) > reading.metric.resolution
 
 
 def _metadata(results: Results) -> Results:
@@ -155,15 +141,18 @@ def _metadata(results: Results) -> Results:
 
 
 class _Derived(msgspec.Struct):
+    """The fields of `Derived` that are compared."""
+
+    samples: int = 0
     incomplete: str = ""
-    figures: dict[str, msgspec.Raw] = {}
+    readings: dict[str, msgspec.Raw] = {}
 
 
 class _Chain(msgspec.Struct):
     """The fields of `ChainResults` that are compared."""
 
     id: str
-    device: str
+    devices: list[str]
     baseline: str
     looks: Looks
     seed: int
@@ -173,8 +162,10 @@ class _Chain(msgspec.Struct):
     notes: dict[str, dict[str, str]] = {}
     work: dict[str, Mapping[str, Any]] = {}
     controls: list[str] = []
+    view: View = "within"
     against: dict[str, str] = {}
     judges_emulated: bool = False
+    paired: bool = True
     derived: dict[str, dict[str, _Derived]] = {}
 
 
@@ -190,7 +181,7 @@ class _Session(msgspec.Struct, tag_field="format", tag=FORMAT):
 
 
 def _outline(content: bytes) -> Results | None:
-    """Return results with the derived figures of compared metrics, without samples. None for a log.
+    """Return results with the readings of compared metrics, without samples. None if there are none, as in a log.
 
     Raises ValueError for damaged files.
     """
@@ -202,6 +193,8 @@ def _outline(content: bytes) -> Results | None:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         saved.check_format(content)
         raise ValueError(f"these results are damaged: {error}") from None
+    if any(slim.steps and not slim.derived for slim in session.chains):
+        return None
     chains = []
     for slim in session.chains:
         chain = ChainResults(**{**asdict(slim), "derived": {}})
@@ -213,20 +206,10 @@ def _outline(content: bytes) -> Results | None:
 
 
 def _decoded(derived: _Derived, metrics: Collection[str]) -> Derived:
-    figures = {
-        name: msgspec.json.decode(derived.figures[name], type=Figure) for name in metrics if name in derived.figures
+    readings = {
+        name: msgspec.json.decode(derived.readings[name], type=Reading) for name in metrics if name in derived.readings
     }
-    return Derived(incomplete=derived.incomplete, figures=figures)
-
-
-def _derive(results: Results) -> Results:
-    """Derive the figures of compared metrics from the samples."""
-    for chain in results.chains:
-        chain.derived = {
-            step: {stack: saved.derive(chain, step, stack, _metrics(chain, step)) for stack in chain.stacks}
-            for step in chain.steps
-        }
-    return results
+    return Derived(derived.samples, incomplete=derived.incomplete, readings=readings)
 
 
 def _metrics(chain: ChainResults, step: str) -> list[str]:

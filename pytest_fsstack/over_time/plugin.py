@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.names import test_of
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.machine import identity, reading
 from pytest_fsstack.over_time import comparison, history
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
 from pytest_fsstack.session.files import ReportFile
@@ -176,7 +176,7 @@ class Comparing:
         for change in self.result.judged:
             self._judge(change, self.result)
         self._judge_references(self.result)
-        ran = {test_of(chain) for chain in now.chains}
+        ran = {chain.id for chain in now.chains}
         for key in self.result.only_then if settings.strict and self.limit is not None else ():
             if key.test in ran:
                 message = f"{key.stack}: {key.metric} was measured then and is not now (--fsstack-strict)"
@@ -191,7 +191,7 @@ class Comparing:
                 self._report(_nodeid(change.key), "failed", describe(change, result))
         for change, text in warnings(result):
             for chain in self.session.results.chains:
-                if test_of(chain) == change.key.test and text not in chain.remarks:
+                if chain.id == change.key.test and text not in chain.remarks:
                     chain.remarks.append(text)
             if change.moved:
                 self._report(_nodeid(change.key), "skipped", text)
@@ -262,7 +262,7 @@ class SavingReference:
         try:
             if not any(chain.samples for chain in results.chains):
                 raise ReportError(f"{self.file.shown}: not saved as a reference, because nothing was measured")
-            self.file.write(saved.dumps(results))
+            self.file.write(dumps(results))
         except ReportError as error:
             say(str(error), red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -288,7 +288,7 @@ class AddingToHistory:
         try:
             if not any(chain.samples for chain in results.chains):
                 raise ValueError("nothing was measured")
-            torn = history.append(self.path, saved.line(results))
+            torn = history.append(self.path, saved.line(settle(results)))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             self.session.say(f"nothing added to the history {name}: {reason}", red=True)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from pytest_fsstack.judging import verdict
-from pytest_fsstack.judging.results import worst
 from pytest_fsstack.over_time import effects
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
-from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
+from pytest_fsstack.over_time.hosts import HostReading, SessionFile
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import Judgement, worst
 from pytest_fsstack.records.verdicts import Looks, Outcome
 
 #: The probability that a report names a differing host if none differs.
@@ -138,14 +138,15 @@ def refusals(sessions: Sequence[SessionFile]) -> list[str]:
 
     Each session is compared with the first one, and with the first one that has each of its series. Devices may differ.
     """
-    firsts: dict[str, tuple[SessionFile, Reading]] = {}
+    firsts: dict[str, tuple[SessionFile, HostReading]] = {}
     files: dict[tuple[str, str], dict[str, None]] = {}
     for session in sessions:
         others, reasons = {sessions[0].path: sessions[0]}, []
         for key, reading in session.readings.items():
             other, first = firsts.setdefault(key.name, (session, reading))
             others[other.path] = other
-            for reason in other_unit(key.step, key.metric, (first.unit, first.better), (reading.unit, reading.better)):
+            units = [(metric.unit, metric.better) for metric in (first.reading.metric, reading.reading.metric)]
+            for reason in other_unit(key.step, key.metric, *units):
                 reasons.append((reason, other))
         for other in others.values():
             reasons += [(reason, other) for reason in mismatches(session.metadata, other.metadata, devices=False)]
@@ -226,7 +227,7 @@ class _Row:
     """A series with the readings of each host, and the reasons why other hosts have none."""
 
     key: SeriesKey
-    hosts: dict[str, list[Reading]] = field(default_factory=dict)
+    hosts: dict[str, list[HostReading]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     budget: Budget | None = None
     #: Whether all of the sessions' budgets are expected to be broken, and no limit replaces them.
@@ -268,7 +269,7 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
 
 def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) -> None:
     """Set the budget of a series, which is the limit or the common budget of all hosts. Otherwise set the reason."""
-    budgets = [judged.budget for judged in _judged(row)]
+    budgets = [judgement.budget for judgement in _judged(row)]
     if limit is not None:
         if is_limited(row.key.measure, measures):
             row.budget = Budget(row.key.metric, overhead=limit)
@@ -285,8 +286,8 @@ def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) 
         row.why_no_verdict = "limits in a unit are judged on each host only"
 
 
-def _judged(row: _Row) -> list[JudgedBudget]:
-    return [judged for readings in row.hosts.values() for reading in readings for judged in reading.judged]
+def _judged(row: _Row) -> list[Judgement]:
+    return [judgement for readings in row.hosts.values() for reading in readings for judgement in reading.judgements]
 
 
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
@@ -304,7 +305,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         key.metric,
         key.kernel,
         first.reference,
-        first.unit,
+        first.reading.metric.unit,
         figures,
         row.missing,
         overhead,
@@ -320,7 +321,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     )
 
 
-def _figure(name: str, readings: Sequence[Reading]) -> HostFigure:
+def _figure(name: str, readings: Sequence[HostReading]) -> HostFigure:
     """Return the figure of a host, which is the average of its sessions."""
     errors = [reading.error for reading in readings if reading.error is not None]
     whole = len(errors) == len(readings)
@@ -329,8 +330,8 @@ def _figure(name: str, readings: Sequence[Reading]) -> HostFigure:
         expm1(fmean(reading.ratio for reading in readings)),
         sqrt(sum(error**2 for error in errors)) / len(errors) if whole else None,
         sum(reading.rounds for reading in readings),
-        fmean(reading.figure for reading in readings),
-        worst(judged.outcome for reading in readings for judged in reading.judged),
+        fmean(reading.reading.median for reading in readings),
+        worst(judgement.outcome for reading in readings for judgement in reading.judgements),
     )
 
 

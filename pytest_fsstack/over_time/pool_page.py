@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log1p
 
+from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.over_time import pool_text
 from pytest_fsstack.over_time.effects import overhead_of
 from pytest_fsstack.over_time.pool import HostFigure, OverheadInterval, Pool, Pooled
 from pytest_fsstack.report import draw, html
 from pytest_fsstack.report.draw import Interval, Mark
 from pytest_fsstack.report.model import Cell, Grid
-from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit
 
 #: The maximum numbers of pictures, of hosts in a picture, and of hosts in a table.

@@ -19,9 +19,9 @@ from math import ceil, expm1, floor, inf, isfinite, log1p, sqrt
 from statistics import fmean
 from typing import NamedTuple
 
+from pytest_fsstack.judging.quantiles import student_quantile, student_share
 from pytest_fsstack.judging.verdict import GRID
 from pytest_fsstack.records.verdicts import Estimate, Outcome
-from pytest_fsstack.report.quantiles import student_quantile, student_share
 
 #: The smallest number of earlier runs for a verdict. The spread of fewer is too uncertain.
 MIN_EARLIER_RUNS = 5

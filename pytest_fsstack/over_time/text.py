@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import ceil, expm1, isfinite
 from typing import NamedTuple
 
-from pytest_fsstack.judging.results import EMULATED, Results
+from pytest_fsstack.judging.judge import EMULATED
 from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.answer import emulation
 from pytest_fsstack.report.model import SIGNS, Cell, Grid
 from pytest_fsstack.report.terminal import tabulated

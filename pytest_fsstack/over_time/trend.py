@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from pytest_fsstack.judging.names import Kind
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time import changes
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_compared, mismatches, varying
+from pytest_fsstack.records.names import Kind
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.series import Series, series
 
 #: Kinds of series: overheads over a reference, or absolute figures.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.plugin.running import KEY
+from pytest_fsstack.records.results import Results
 
 if TYPE_CHECKING:
     from pytest_fsstack.records.verdicts import Outcome

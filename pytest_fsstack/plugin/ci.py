@@ -18,7 +18,7 @@ from pytest_fsstack.report import ReportError, findings
 from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results, TestOutcome
+    from pytest_fsstack.records.results import Results, TestOutcome
     from pytest_fsstack.session.state import Session
 
 #: Files in the directory of GitLab's project, as named by `artifacts: reports:` of the job.

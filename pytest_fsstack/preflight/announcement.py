@@ -8,8 +8,8 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.data.scale import USUAL_SECONDS
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.preflight.runs import runs_of
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.rounds.progress_text import in_words
 from pytest_fsstack.units import counted

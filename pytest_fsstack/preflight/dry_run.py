@@ -12,10 +12,10 @@ import pytest
 from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.judging.course import ChainPlan
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.preflight.announcement import runs_before
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.preflight.runs import Runs, runs_of
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.stack.model import Device

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from pytest_fsstack import options
 from pytest_fsstack.judging.course import ChainPlan, Course, KernelBoot
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.session.duration import seconds_of_run
 
 if TYPE_CHECKING:

@@ -11,12 +11,16 @@ Better = Literal["lower", "higher"]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 #: From 0. The upper bound keeps charts drawable.
 RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+#: The number of a boot of a kernel, from 0.
+BootNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 #: Figures are at most this large, and at least its reciprocal unless 0, so that squares and sums stay finite.
 MAX_FIGURE = 1e100
 #: The ratio of two figures minus 1, with room for rounding.
 OverheadNumber = Annotated[float, msgspec.Meta(ge=-1, le=10 * MAX_FIGURE**2)]
 #: The standard error of logarithms of such ratios.
 LogError = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+#: The logarithm of such a ratio.
+LogRatio = Annotated[float, msgspec.Meta(ge=-1000, le=1000)]
 #: A figure of several rounds.
 Typical = Annotated[float, msgspec.Meta(ge=0, le=MAX_FIGURE)]
 

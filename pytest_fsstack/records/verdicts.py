@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pytest_fsstack.records.sample import OverheadNumber, RoundNumber
+
 Outcome = Literal["pass", "fail", "inconclusive"]
 if TYPE_CHECKING:
     End = float
@@ -102,11 +104,11 @@ class Estimate(msgspec.Struct, frozen=True):
     confidence is a lower bound, because the exact distribution is discrete.
     """
 
-    overhead: float
-    low: float
+    overhead: OverheadNumber
+    low: OverheadNumber
     high: End
     confidence: float
-    rounds: int
+    rounds: RoundNumber
 
     def __post_init__(self) -> None:
         if self.high is None:

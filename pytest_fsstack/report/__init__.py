@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.records.results import Results
 
 
 class ReportError(Exception):
@@ -25,7 +25,7 @@ def _report(module: str, function: str = "report") -> Callable[[Results], str]:
 
 
 BUILT_IN: dict[str, Callable[[Results], str]] = {
-    "json": _report("..judging.saved", "dumps"),
+    "json": _report("..judging.readings", "dumps"),
     "markdown": _report(".markdown"),
     "csv": _report(".csvfile", "samples"),
     "tables": _report(".csvfile", "tables"),

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import NamedTuple
 
 from pytest_fsstack import units
-from pytest_fsstack.judging import control
-from pytest_fsstack.judging.describe import describe_shortly
-from pytest_fsstack.judging.results import EMULATED, ChainResults, Results, TestOutcome, Unjudged
+from pytest_fsstack.judging import control, describe
+from pytest_fsstack.judging.judge import EMULATED, doubts
+from pytest_fsstack.judging.overall import weights, with_all_steps
+from pytest_fsstack.judging.readings import Readings, settle
+from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import (
     AS_EXPECTED,
     View,
     budget_in_words,
     note_in_words,
-    of_step,
     outcome_in_words,
     places,
-    within_kernels,
+    title_of,
 )
-from pytest_fsstack.report.overall import geometric_mean
 from pytest_fsstack.units import OverheadUnit, first_names
 
 #: Problems of one kind that are shown; the last line says how many more there are.
@@ -78,6 +78,7 @@ class Problem(NamedTuple):
 
 def answer(results: Results) -> list[Sentence]:
     """Return the answer: the worst that happened, and which stack of each group costs least."""
+    results = settle(results)
     lines = [worst_first(results)]
     for chain in results.chains:
         where = prefix(chain, results)
@@ -90,35 +91,21 @@ def costs(results: Results, chain: ChainResults) -> list[Cost]:
 
     Controls, references and emulated stacks have no cost.
     """
-    costs_of_stacks = []
-    for stack, steps in _with_all_steps(chain).items():
-        ratios = {step: chain.log_ratios(step, stack, main_metric(chain, step)) for step in steps}
-        overheads = {step: estimate.overhead for step, estimate in steps.items()}
-        overall = geometric_mean(ratios, overheads, weights(results, chain))
-        costs_of_stacks.append(Cost(stack, overall, steps))
-    return costs_of_stacks
+    return [
+        Cost(stack, chain.overall[stack], steps)
+        for stack, steps in _with_all_steps(chain).items()
+        if stack in chain.overall
+    ]
 
 
 def _with_all_steps(chain: ChainResults) -> dict[str, dict[str, Estimate]]:
     """Return the estimates of all steps for each stack that has them, without controls and references."""
-    every = [step for step in chain.steps if any(_estimate(chain, step, stack) for stack in chain.stacks)]
-    found = {}
-    for stack in chain.stacks:
-        steps = {step: estimate for step in every if (estimate := _estimate(chain, step, stack))}
-        if steps and len(steps) == len(every) and stack not in chain.controls and not chain.is_emulated(stack):
-            found[stack] = steps
-    return found
-
-
-def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
-    """Return the weights of steps that the user chose; steps without one weigh 1."""
-    environment = results.environment if chain.environment is None else chain.environment
-    found: Mapping[str, float] = environment.get("settings", {}).get("weights", {})
-    return found
+    return with_all_steps(chain, chain.overhead)
 
 
 def notes_on_answer(results: Results) -> list[str]:
     """Return what emulation means, how the steps are weighed, and whether sanity limits are kept."""
+    results = settle(results)
     compared = [chain for chain in results.chains if any(len(steps) > 1 for steps in _with_all_steps(chain).values())]
     weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not chain.only_counts)
     notes = [_note_on_emulation(results), *weighed, "" if _is_any_broken(results) else limits(results, sanity=True)]
@@ -132,15 +119,6 @@ def _weighing(results: Results, chain: ChainResults) -> str:
         return f"{mean}. All steps weigh the same unless --fsstack-weights changes that."
     text = ", ".join(f"{step}={weight:g}" for step, weight in weight_of.items())
     return f"{mean}, weighted by {text}. Other steps weigh 1."
-
-
-def main_metric(chain: ChainResults, step: str) -> str:
-    """Return what a step is compared by: the time, unless the scenario's tables name another metric."""
-    for _, options in chain.tables:
-        metrics = options.get("metrics")
-        if isinstance(metrics, Mapping) and (names := of_step(metrics, step, "")):
-            return names if isinstance(names, str) else str(names[0])
-    return "seconds"
 
 
 def groups(results: Results, chain: ChainResults) -> list[Group]:
@@ -164,15 +142,9 @@ def groups(results: Results, chain: ChainResults) -> list[Group]:
     return result
 
 
-def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
-    """Return the estimate of a step on a stack that has all its rounds. One that failed has not won."""
-    estimate = chain.estimate(step, stack, main_metric(chain, step))
-    return None if chain.note(step, stack) else estimate
-
-
 def _why_missing(chain: ChainResults, stack: str) -> str:
     """Return why a stack has no overall cost, without what to do about it."""
-    measured = any(chain.of(step, stack) for step in chain.steps)
+    measured = any(chain.measures(step, stack) for step in chain.steps)
     unexplained = "nothing to compare with" if measured else "no timed block ran"
     note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), unexplained)
     # What to do follows the first colon outside of parentheses.
@@ -184,7 +156,7 @@ def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
         yield from _of_tests(results, chain)
         return
     every = groups(results, chain)
-    if chain.against and not within_kernels(chain):
+    if chain.view == "between":
         yield from _between_kernels(chain, every)
         return
     for group in every:
@@ -224,7 +196,7 @@ def _capitalized(text: str) -> str:
 
 
 def _nothing(chain: ChainResults, group: Group) -> str:
-    begun = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
+    begun = any(chain.measures(step, stack) for step in chain.steps for stack in group.missing)
     return f"{'No cost is known' if begun else 'Nothing was measured'} of the {group.name}"
 
 
@@ -295,7 +267,7 @@ def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
     for stack, reason in group.missing.items():
         by_reason.setdefault(reason, []).append(stack)
     for reason, stacks in by_reason.items():
-        has_samples = any(chain.of(step, stack) for step in chain.steps for stack in stacks)
+        has_samples = any(chain.measures(step, stack) for step in chain.steps for stack in stacks)
         verbs = ("is incomplete", "are incomplete") if has_samples else ("was not measured", "were not measured")
         verb = verbs[len(stacks) > 1]
         yield f"{first_names([chain.stacks[stack].name for stack in stacks])} {verb}: {reason}."
@@ -328,7 +300,7 @@ def prefix(chain: ChainResults, results: Results) -> str:
     if len(results.chains) == 1:
         return ""
     device = f" on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
-    return f"{chain.id.rpartition('::')[2]}{device}: "
+    return f"{title_of(chain).rpartition('::')[2]}{device}: "
 
 
 # -- whether limits are kept, and whether the session can be trusted ---------------------------------------------------
@@ -378,8 +350,8 @@ def _fails_by_limits(results: Results, chain: ChainResults, step: str, stack: st
     nothing.
     """
     test, worst = results.test(chain, step, stack), chain.worst(step, stack)
-    reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
-    ended = chain.note(step, stack) or not chain.of(step, stack)
+    reason = describe.describe_shortly(Readings(chain), step, stack).removeprefix("fail: ")
+    ended = chain.note(step, stack) or not chain.measures(step, stack)
     return worst in ("fail", "inconclusive") and not (ended and not (test and reason in test.text))
 
 
@@ -427,10 +399,16 @@ def _note_on_emulation(results: Results) -> str:
 
 def _of_control(chain: ChainResults) -> str:
     """Return that a control failed. Empty if there is none, or if it does not differ from its baseline."""
-    baselines = first_names([chain.reference(name) for name in chain.controls if control.differing(chain, name)])
+    baselines = first_names(
+        [chain.reference(name) for name in chain.controls if control.differing(Readings(chain), name)]
+    )
     if baselines:
         return f"Doubt the verdicts: the control differs from its baseline {baselines}."
-    missing = [chain.reference(name) for name in chain.controls if chain.samples and not control.compared(chain, name)]
+    missing = [
+        chain.reference(name)
+        for name in chain.controls
+        if chain.samples and not control.compared(Readings(chain), name)
+    ]
     return f"The control of {first_names(missing)} was not compared." if missing else ""
 
 
@@ -446,7 +424,7 @@ def _outcomes_of_limits(results: Results, *, sanity: bool = False) -> Iterator[t
             for judgement in judgements:
                 if judgement.budget.sanity == sanity:
                     outcome = outcome_in_words(results, chain, step, stack, judgement)
-                    is_doubtful = outcome == "kept" and chain.doubts(step, stack, judgement)
+                    is_doubtful = outcome == "kept" and doubts(chain, step, stack, judgement)
                     yield "kept, but doubtful" if is_doubtful else outcome, (stack, step)
 
 
@@ -488,6 +466,7 @@ def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
 
 def problems(results: Results) -> list[Problem]:
     """Return what needs attention: failed, undecided, not judged, doubtful, incomplete, not measured."""
+    results = settle(results)
     items = [*_failed(results)]
     for kind in (_undecided, _not_judged, _doubtful):
         for chain in results.chains:
@@ -498,7 +477,7 @@ def problems(results: Results) -> list[Problem]:
         note_in_words(chain, *place)
         for chain in results.chains
         for place in places(chain)
-        if chain.of(*place) or chain.incomplete(*place)
+        if chain.measures(*place) or chain.incomplete(*place)
     }
     # All of these are shown, because the tables refer to their numbers.
     numbered = [
@@ -510,8 +489,6 @@ def problems(results: Results) -> list[Problem]:
 
 #: Drivers of the kernel for AES that use no instructions for it.
 _SOFTWARE = re.compile("generic|fixed-time")
-#: Layers in a stack that the note on the driver is about: their encryption is the kernel's.
-_BY_KERNEL = re.compile(r"(?:^|[|=])\s*(?:luks|dmcrypt|fscrypt|ecryptfs)\b")
 
 
 def _slow_encryption(results: Results) -> Iterator[Problem]:
@@ -523,16 +500,16 @@ def _slow_encryption(results: Results) -> Iterator[Problem]:
         machine = results.environment if chain.environment is None else chain.environment
         driver = machine.get("crypto", {}).get("xts(aes)", {}).get("driver", "")
         encrypted = [
-            chain.stacks[stack].spec
+            chain.stacks[stack]
             for step, stack in places(chain)
-            if chain.stacks[stack].encrypts and chain.of(step, stack)
+            if chain.stacks[stack].encrypts and chain.measures(step, stack)
         ]
         if chain.only_counts or not encrypted:
             continue
         slower = "slower here than on most machines"
         if machine.get("cpu", {}).get("aes_instructions") is False:
             yield Problem("note", "", f"this processor has no AES instructions, so AES is {slower}")
-        elif _SOFTWARE.search(driver) and any(map(_BY_KERNEL.search, encrypted)):
+        elif _SOFTWARE.search(driver) and any(info.kernel_cipher for info in encrypted):
             reason = f"this kernel does not use AES instructions (its driver is {driver})"
             yield Problem("note", "", f"{reason}, so LUKS and fscrypt are {slower}")
 
@@ -558,7 +535,7 @@ def _failed(results: Results) -> Iterator[Problem]:
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
-                reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
+                reason = describe.describe_shortly(Readings(chain), step, stack).removeprefix("fail: ")
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
                 remedy = _remedy(chain, step, stack) if _fails_by_limits(results, chain, step, stack) else ""
                 yield Problem("failed", f"{step} on {stack}{where}", reason, remedy)
@@ -582,7 +559,7 @@ def _undecided(chain: ChainResults) -> Iterator[Problem]:
         for judgement in chain.judgements_of(step, stack):
             if judgement.final and judgement.outcome == "inconclusive":
                 what = f"{step} on {stack}, {budget_in_words(chain, step, stack, judgement)}"
-                by_advice.setdefault(judgement.advice, []).append(what)
+                by_advice.setdefault(describe.advice(judgement), []).append(what)
     for advice, budgets in by_advice.items():
         more = f" (and {len(budgets) - 1} more)" if len(budgets) > 1 else ""
         yield Problem("undecided", f"{budgets[0]}{more}", advice)
@@ -599,7 +576,7 @@ def _not_judged(chain: ChainResults) -> Iterator[Problem]:
     by_reason: dict[tuple[str, str], list[str]] = {}
     for step, stack in places(chain):
         for judgement in chain.judgements_of(step, stack):
-            if judgement.final is None and judgement.unjudged is not None and chain.of(step, stack):
+            if judgement.final is None and judgement.unjudged is not None and chain.measures(step, stack):
                 remedy = _REMEDIES.get(judgement.unjudged, "")
                 by_reason.setdefault((judgement.text, remedy), []).append(f"{step} on {stack}")
     for (reason, remedy), where in by_reason.items():
@@ -609,7 +586,7 @@ def _not_judged(chain: ChainResults) -> Iterator[Problem]:
 def _doubtful(chain: ChainResults) -> Iterator[Problem]:
     by_reason: dict[str, list[str]] = {}
     for step, stack in places(chain):
-        if doubt := chain.doubt(step, stack):
+        if doubt := chain.known(step, stack).doubt:
             by_reason.setdefault(doubt, []).append(f"{step} on {stack}")
     for reason, where in by_reason.items():
         yield Problem("doubtful", first_names(where), reason, "--fsstack-settle lets the device rest between stacks.")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.overall import main_metric
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import terminal
-from pytest_fsstack.report.answer import main_metric, problems, worst_first
+from pytest_fsstack.report.answer import problems, worst_first
 from pytest_fsstack.units import format_quantity, visible
 
 
 def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
     """Return the end of a session."""
+    results = settle(results)
     text = [visible(str(sentence)) for sentence in [worst_first(results)] if sentence.headline]
     # Pytest has shown the failures above.
     text += terminal.problem_lines(problem for problem in problems(results) if problem.kind != "failed")
@@ -40,7 +43,7 @@ def sentences(chain: ChainResults) -> Iterator[str]:
 
 
 def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
-    estimate = chain.estimate(step, stack, metric)
+    estimate = chain.overhead(step, stack, metric)
     if estimate is None or chain.note(step, stack) or chain.is_emulated(stack):
         return ""
     verb, adverb = ("takes", "long") if metric == "seconds" else ("costs", "much")

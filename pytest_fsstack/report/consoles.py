@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pytest_fsstack.judging.names import test_of
-from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import ChainResults, Results, TestOutcome
 from pytest_fsstack.report.answer import emulation
-from pytest_fsstack.report.model import is_expected
+from pytest_fsstack.report.model import is_expected, title_of
 from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity, visible
@@ -35,7 +35,7 @@ def lava(results: Results) -> str:
     without a budget pass, and so do those that were expected to break one. Undecided ones are unknown. All measurements
     of a failed test fail.
     """
-    lines = []
+    results, lines = settle(results), []
     entries = main_series(results)
     labels = several(entries)
     for entry in entries:
@@ -48,8 +48,8 @@ def lava(results: Results) -> str:
     for chain in results.chains:
         for step, stack in _places(chain):
             case = _case(results, chain, step, stack)
-            if not chain.of(step, stack) or chain.incomplete(step, stack):
-                lines.append(f"{_id('::'.join((test_of(chain), step, stack)))} RESULT={case.outcome}")
+            if not chain.measures(step, stack) or chain.incomplete(step, stack):
+                lines.append(f"{_id('::'.join((chain.id, step, stack)))} RESULT={case.outcome}")
     lines += [f"{_id(case.name)} RESULT={case.outcome}" for cases in _unmeasured(results).values() for case in cases]
     return "".join(f"<LAVA_SIGNAL_TESTCASE TEST_CASE_ID={line}>\n" for line in lines)
 
@@ -60,8 +60,9 @@ def ktap(results: Results) -> str:
     Tests without a chain are subtests of their file or class. Undecided and unmeasured ones are skipped, with the
     reason.
     """
+    results = settle(results)
     groups = {
-        f"{chain.id} on {chain.device}": [_case(results, chain, step, stack) for step, stack in _places(chain)]
+        f"{title_of(chain)} on {chain.device}": [_case(results, chain, step, stack) for step, stack in _places(chain)]
         for chain in results.chains
     }
     for name, cases in _unmeasured(results).items():
@@ -96,7 +97,7 @@ def _result(results: Results, entry: Series) -> str:
     places = [
         (chain, entry.step, stack)
         for chain in results.chains
-        if (test_of(chain), chain.device) == (entry.test, entry.labels["device"])
+        if (chain.id, chain.device) == (entry.test, entry.labels["device"])
         for stack in names & chain.stacks.keys()
     ]
     tests = [results.test(*place) for place in places]
@@ -139,7 +140,7 @@ def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
         return Case(name, "fail", "", lines)
     if test := results.test(chain, step, stack):
         return _of_test(test, name, lines)
-    if not chain.of(step, stack):
+    if not chain.measures(step, stack):
         return Case(name, "skip", chain.note(step, stack) or "not measured")
     return Case(name, "skip", "inconclusive", lines) if worst == "inconclusive" else Case(name, "pass", "", lines)
 
@@ -155,7 +156,7 @@ def _lines(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
 def _figures(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
     median, metric = chain.median(step, stack), chain.metric(step, stack, "seconds")
     if median is not None and metric is not None:
-        estimate = chain.estimate(step, stack)
+        estimate = chain.overhead(step, stack)
         unit = OverheadUnit.fitting([estimate.overhead] if estimate else [])
         over = f", {unit.signed(estimate.overhead)} over {chain.reference(stack)}" if estimate else ""
         yield f"seconds: {format_quantity(median, metric.unit)}{over}"

@@ -7,19 +7,20 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import Grid, View
+from pytest_fsstack.report.model import Grid, View, title_of
 from pytest_fsstack.units import one_line
 
 #: Characters that begin a formula in a spreadsheet, and their full-width forms.
 _FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
-COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value", "emulated")
+COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "boot", "round", "value", "emulated")
 
 
 def samples(results: Results) -> str:
-    """Return a line for each chain, step, stack, metric and round. Rounds count from 1.
+    """Return a line for each chain, step, stack, metric, boot and round. Boots and rounds count from 1.
 
     The last column is ``yes`` if the CPU was emulated, which shows function, not speed.
     """
@@ -27,16 +28,19 @@ def samples(results: Results) -> str:
 
 
 def _samples(results: Results) -> Iterator[list[object]]:
-    for chain in results.chains:
+    for chain in settle(results).chains:
         # In a fixed order, so that saved results give the same file.
         for step, stack in itertools.product(chain.steps, chain.stacks):
             metrics = chain.metrics(step)
-            for index, sample in sorted(chain.of(step, stack).items()):
+            for key, sample in chain.of(step, stack).items():
                 for name, value in sample.values.items():
                     unit = metrics[name].unit
                     # repr is the shortest text that parses to the same number.
-                    words = map(escaped, (chain.id, chain.device, step, stack, chain.reference(stack), name, unit))
-                    yield [*words, index + 1, repr(value), "yes" if chain.stacks[stack].emulated else "no"]
+                    words = map(
+                        escaped, (title_of(chain), chain.device, step, stack, chain.reference(stack), name, unit)
+                    )
+                    numbers = (key.boot + 1, key.number + 1)
+                    yield [*words, *numbers, repr(value), "yes" if chain.stacks[stack].emulated else "no"]
 
 
 def tables(results: Results) -> str:
@@ -52,7 +56,7 @@ def _tables(results: Results) -> Iterator[Iterable[object]]:
     for chain in results.chains:
         view = View(chain)
         for grid in grids(view, results.table_layouts) or [view.grid(metric) for metric in view.metrics()]:
-            yield map(escaped, (chain.id, chain.device, grid.title))
+            yield map(escaped, (title_of(chain), chain.device, grid.title))
             yield from zip(*(column for index in range(len(grid.headers)) for column in _columns(grid, index)))
             yield []
         yield from ([f"[{number}]", escaped(note)] for number, note in enumerate(view.notes, 1))

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from math import isfinite, log
 from typing import Any
 
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import emulation, groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
-from pytest_fsstack.report.model import View, reference
+from pytest_fsstack.report.model import View, reference, title_of
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: The chains of one test, each on another device.
@@ -55,7 +56,7 @@ def families(chains: Iterable[ChainResults]) -> list[list[ChainResults]]:
     """Return the chains of each test, which differ in their devices."""
     by_test: dict[str, list[ChainResults]] = {}
     for chain in chains:
-        by_test.setdefault(chain.id, []).append(chain)
+        by_test.setdefault(title_of(chain), []).append(chain)
     return list(by_test.values())
 
 
@@ -93,7 +94,7 @@ def overview(results: Results, chain: ChainResults) -> str:
             tip = f"{name}: {text} {OverheadUnit(True).interval(cost.overall.low, cost.overall.high)}"
             intervals.append(Interval(name, colours[name], facet, overhead, low, high, text, tip))
         for stack, reason in group.missing.items():
-            name, begun = chain.stacks[stack].name, any(chain.of(step, stack) for step in chain.steps)
+            name, begun = chain.stacks[stack].name, any(chain.measures(step, stack) for step in chain.steps)
             text = "incomplete" if begun else "not measured"
             intervals.append(Interval(name, colours[name], facet, text=text, tip=f"{name}: {reason}"))
     if not any(row.ratio for row in intervals):
@@ -153,7 +154,7 @@ def interval_rows(results: Results, family: Family, step: str, metric: str = "se
     """Yield the row of each stack in a step: the cost over its reference, or that it was not measured."""
     for row in rows(results, family):
         chain, stack = row.chain, row.stack
-        estimate, measured = chain.estimate(step, stack, metric), chain.metric(step, stack, metric)
+        estimate, measured = chain.overhead(step, stack, metric), chain.metric(step, stack, metric)
         median = chain.median(step, stack, metric)
         if estimate is None or measured is None or median is None:
             note = chain.note(step, stack)
@@ -188,8 +189,10 @@ def _rounds(results: Results, family: Family, step: str, metric: str) -> Iterato
     for facet in dict.fromkeys(row.facet for row in every):
         lines, unit = [], ""
         for row in every:
-            samples = sorted(row.chain.of(step, row.stack).items())
-            points = [(float(at + 1), sample.values[metric]) for at, sample in samples if metric in sample.values]
+            samples = row.chain.of(step, row.stack).items()
+            points = [
+                (float(key.number + 1), sample.values[metric]) for key, sample in samples if metric in sample.values
+            ]
             measured = row.chain.metric(step, row.stack, metric)
             if row.facet == facet and points and measured:
                 unit = measured.unit
@@ -308,11 +311,11 @@ def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
     curves: dict[tuple[str, str], dict[int, list[Line]]] = {}
     for step in chain.steps:
         for row in rows(results, [chain]):
-            for index, sample in sorted(chain.of(step, row.stack).items()):
+            for key, sample in chain.of(step, row.stack).items():
                 for name, value in sample.kept.items():
                     if _is_curve(value):
-                        line = _curve(row, index + 1, value)
-                        curves.setdefault((step, name), {}).setdefault(index + 1, []).append(line)
+                        line = _curve(row, key.number + 1, value)
+                        curves.setdefault((step, name), {}).setdefault(key.number + 1, []).append(line)
     for (step, name), rounds in curves.items():
         points = max(sum(len(line.points) for line in lines) for lines in rounds.values())
         numbers = _spread(list(rounds), _POINTS // points)
@@ -371,7 +374,7 @@ def _doublings(overhead: float) -> float:
 
 def heat_maps(results: Results) -> str:
     """Return an SVG document: the cost of each stack in each step, for each test. Raises `ReportError`."""
-    maps = [picture for family in families(results.chains) for picture in _heat_map(results, family)]
+    maps = [picture for family in families(settle(results).chains) for picture in _heat_map(results, family)]
     return _document("heatmap", results, maps)
 
 
@@ -379,7 +382,7 @@ def forests(results: Results) -> str:
     """Return an SVG document: each step's overheads with intervals and budgets. Raises `ReportError`."""
     pictures = [
         (f"{step}: {words}", picture)
-        for family in families(results.chains)
+        for family in families(settle(results).chains)
         for step in _steps(family)
         for words, picture in _costs(results, family, step, "seconds")
     ]
@@ -400,7 +403,7 @@ def _steps(family: Family) -> list[str]:
 def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
     """Yield the title and the picture, unless nothing is compared."""
     every, steps = rows(results, family), _steps(family)
-    estimates = {(row, step): row.chain.estimate(step, row.stack) for row in every for step in steps}
+    estimates = {(row, step): row.chain.overhead(step, row.stack) for row in every for step in steps}
     overheads = [estimate.overhead for estimate in estimates.values() if estimate]
     if not overheads:
         return

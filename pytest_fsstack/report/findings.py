@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from pytest_fsstack.judging.results import Results, TestOutcome
+from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.report import markdown
 
 #: GitHub's limits: annotations of one kind per step, and bytes of a summary.

@@ -9,11 +9,13 @@ from html import escape
 from itertools import product
 from typing import Any
 
-from pytest_fsstack.judging.results import ChainResults, Judgement, Results
+from pytest_fsstack.judging.judge import doubts
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import ChainResults, Judgement, Results, RoundKey
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, outcome_in_words, reference
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, described, heading, outcome_in_words, reference, title_of
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size, visible
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
@@ -42,6 +44,7 @@ class CostCell:
 
 def report(results: Results) -> str:
     """Return the page: the answer first, then for each chain its costs, cards of its steps, tables and notes."""
+    results = settle(results)
     chains = results.chains
     judgements = [each for chain in chains for _, _, of_place in chain.all_judgements() for each in of_place]
     # What else a reader must know, such as what disturbed the rounds.
@@ -78,7 +81,7 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["svg"] = Markup
+    environment.filters |= {"svg": Markup, "described": described}
     colours = {"style": draw.STYLE, "light": draw.colours(draw.LIGHT), "dark": draw.colours(draw.DARK)}
     marked = {name: Markup(text) for name, text in colours.items()}
     return environment.get_template(template).render(**values, **marked)
@@ -104,7 +107,7 @@ def _short_facts(results: Results) -> list[str]:
     if date := facts.get("date"):
         facts["date"] = f"{date[:10]} {date[11:16]} UTC"
     rounds = counted(first.rounds, "round") if len(results.chains) == 1 else ""
-    return list(filter(None, [first.id.rpartition("/")[2], rounds, *(facts.get(name, "") for name in _SHORT)]))
+    return list(filter(None, [title_of(first).rpartition("/")[2], rounds, *(facts.get(name, "") for name in _SHORT)]))
 
 
 def _families(results: Results) -> Iterator[dict[str, Any]]:
@@ -116,7 +119,7 @@ def _families(results: Results) -> Iterator[dict[str, Any]]:
             sections.append(_section(results, chain, room=room))
             room -= sum(_size(text) for _, text in sections[-1]["said"])
         yield {
-            "title": family[0].id.rpartition("/")[2],
+            "title": title_of(family[0]).rpartition("/")[2],
             "chains": sections,
             "cards": list(figures.cards(results, family)),
         }
@@ -152,7 +155,7 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
     chain, steps = view.chain, view.steps("seconds")
     if chain.only_counts or not any("seconds" in chain.metrics(step) for step in steps):
         return {}
-    estimates = [chain.estimate(step, stack) for step in steps for stack in chain.stacks]
+    estimates = [chain.overhead(step, stack) for step in steps for stack in chain.stacks]
     heat = figures.Heat(estimate.overhead for estimate in estimates if estimate)
     return {
         "steps": [(step, f"{chain.summaries[step]}." if step in chain.summaries else "") for step in steps],
@@ -171,7 +174,7 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
 
 def _cost(view: View, heat: figures.Heat, step: str, stack: str) -> CostCell:
     chain, mark, note = view.chain, view.mark(step, stack), view.chain.note(step, stack)
-    median, estimate = chain.median(step, stack), chain.estimate(step, stack)
+    median, estimate = chain.median(step, stack), chain.overhead(step, stack)
     if median is None:
         return CostCell("skipped", ratio="not measured", figure=mark, tip=note)
     figure = " ".join(filter(None, [format_quantity(median, "s"), mark]))
@@ -198,7 +201,7 @@ def _verdict(view: View, step: str, stack: str, judgement: Judgement) -> tuple[s
         limit = OverheadUnit(True).limit(budget.overhead)
     else:
         limit = format_quantity(budget.limit or 0.0, "s")
-    doubtful = ", doubtful" if view.chain.doubts(step, stack, judgement) else ""
+    doubtful = ", doubtful" if doubts(view.chain, step, stack, judgement) else ""
     name = "sanity limit" if budget.sanity else "limit"
     return _TONES.get(word, ""), f"{name} {limit} {word.upper() if word == 'broken' else word}{doubtful}"
 
@@ -209,9 +212,9 @@ def _verdict(view: View, step: str, stack: str, judgement: Judgement) -> tuple[s
 def _kept_texts(chain: ChainResults, room: int) -> tuple[list[tuple[str, str]], int]:
     """Return titles and outputs of tools, up to a size by the order of rounds, and the number of omitted ones."""
     outputs = [
-        (place, index, f"{step} on {stack}, round {index + 1}: {name}", value)
+        (place, key, f"{step} on {stack}, {_round_of(chain, key)}: {name}", value)
         for place, (step, stack) in enumerate(product(chain.steps, chain.stacks))
-        for index, sample in chain.of(step, stack).items()
+        for key, sample in chain.of(step, stack).items()
         for name, value in sample.kept.items()
         if not figures.is_drawn(name, value)
     ]
@@ -223,6 +226,11 @@ def _kept_texts(chain: ChainResults, room: int) -> tuple[list[tuple[str, str]], 
             break
         selected.append((place, index, title, text))
     return [(title, text) for _, _, title, text in sorted(selected)], len(outputs) - len(selected)
+
+
+def _round_of(chain: ChainResults, key: RoundKey) -> str:
+    boot = f"boot {key.boot + 1}, " if chain.boots > 1 else ""
+    return f"{boot}round {key.number + 1}"
 
 
 def _size(text: str) -> int:

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.overall import of_step
+from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import Cell, Grid, View, of_step, overhead_numbers
-from pytest_fsstack.report.quantiles import student_quantile
+from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
 Layout = Callable[..., list[Grid]]
@@ -43,7 +44,7 @@ def times(view: View) -> list[Grid]:
         texts = [_clock(value) if value is not None else "-" for value in medians]
         texts[0] = f"{texts[0]} {view.mark(step, stack)}".rstrip()
         numbers = {f"{name} (s)": value for name, value in zip(("real", "user", "sys"), medians) if value is not None}
-        return Cell("\n".join(texts), _better(chain.estimate(step, stack)), numbers=numbers)
+        return Cell("\n".join(texts), _better(chain.overhead(step, stack)), numbers=numbers)
 
     rows = [[Cell(info.label), *(cell(step, info.id) for step in chain.steps)] for info in chain.stacks.values()]
     return [Grid("real, user, sys", ["stack", *chain.steps], rows)]
@@ -62,7 +63,7 @@ def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid
         for name in _metrics(chain, step, metrics):
             label = step if name == "seconds" else f"{step}: {name}"
             figures = [_figure(view, step, stack, name) for stack in chain.stacks]
-            ratios = [_ratio(chain.estimate(step, stack, name)) for stack in compared]
+            ratios = [_ratio(chain.overhead(step, stack, name)) for stack in compared]
             rows.append([Cell(label), *figures, *ratios])
     labels = _labels(chain)
     titles = [f"advantage of {labels[chain.reference(stack)]} over {labels[stack]}" for stack in compared]
@@ -343,7 +344,7 @@ def _figure(view: View, step: str, stack: str, name: str, *, judged: bool = Fals
     if median is None or metric is None:
         return _absent(view, step, stack)
     text = f"{format_quantity(median, metric.unit)} {view.mark(step, stack)}".rstrip()
-    good = _better(chain.estimate(step, stack, name)) if judged else None
+    good = _better(chain.overhead(step, stack, name)) if judged else None
     return Cell(text, good, numbers={f"({metric.unit})" if metric.unit else "": median})
 
 
@@ -355,7 +356,7 @@ def _bytes(view: View, step: str, stack: str, name: str) -> Cell:
 def _count(view: View, step: str, stack: str, what: str) -> Cell:
     chain = view.chain
     if what.startswith("kept "):
-        samples = [sample for _, sample in sorted(chain.of(step, stack).items())]
+        samples = list(chain.of(step, stack).values())
         lists = [sample.kept.get(what.removeprefix("kept "), []) for sample in samples]
         texts = [str(text) for items in lists for text in (items if isinstance(items, list) else [items])]
         return Cell(first_names(list(dict.fromkeys(texts))) if texts else "-")
@@ -363,7 +364,7 @@ def _count(view: View, step: str, stack: str, what: str) -> Cell:
     metric, series = chain.metric(step, stack, name), chain.series(step, stack, name)
     if metric is None or not series:
         # This stack may lack the metric while others have it.
-        return Cell("-") if chain.of(step, stack) else _absent(view, step, stack)
+        return Cell("-") if chain.measures(step, stack) else _absent(view, step, stack)
     count, whole = sum(series), sum(chain.series(step, stack, total)) if total else None
     text = f"{count:,.0f}" if whole is None else f"{count:,.0f} of {whole:,.0f}"
     good = (count == 0 if metric.better == "lower" else count == whole) if whole != 0 else None
@@ -396,7 +397,7 @@ def _times(ratio: float) -> str:
 
 
 def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
-    estimate, metric = chain.estimate(step, stack, name), chain.metric(step, stack, name)
+    estimate, metric = chain.overhead(step, stack, name), chain.metric(step, stack, name)
     if estimate is None or metric is None:
         return Cell("-")
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, described, heading, title_of
 from pytest_fsstack.units import one_line, visible
 
 
 def report(results: Results) -> str:
     """Return the answer and the problems, then the tables, notes and conditions of each chain."""
+    results = settle(results)
     # Results may come from another user, so control characters are escaped.
     parts = [*_answer(results), *_earlier_runs(results), *(_chain(results, chain) for chain in results.chains)]
     return visible("\n".join(parts))
@@ -39,9 +41,9 @@ def _answer(results: Results) -> list[str]:
 def _chain(results: Results, chain: ChainResults) -> str:
     view = View(chain, results)
     tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(DETAILS))]
-    lines = [f"## {plain(chain.id)} on {plain(chain.device)}", ""]
+    lines = [f"## {plain(title_of(chain))} on {plain(chain.device)}", ""]
     lines += [f"- {name}: {plain(text)}" for name, text in heading(results, chain).items()]
-    lines += [f"- stack {plain(stack.label)}: {_code(stack.described)}" for stack in chain.stacks.values()]
+    lines += [f"- stack {plain(stack.label)}: {_code(described(stack))}" for stack in chain.stacks.values()]
     for grid in tables:
         lines += ["", f"### {plain(grid.title)}", "", table(grid)]
     if any(grid.judged for grid in tables):

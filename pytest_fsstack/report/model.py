@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from math import isfinite, log, log1p
+from math import isfinite
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
-from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
-from pytest_fsstack.judging.verdict import GRID, log_ratios, overhead_beside
+from pytest_fsstack.judging.judge import doubts
+from pytest_fsstack.judging.readings import settle_chain
+from pytest_fsstack.records.results import ChainResults, Judgement, Results, StackInfo, worst
 from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
@@ -37,8 +38,6 @@ COARSE = "~"
 
 #: Marks an overhead that seems to contradict the medians beside it.
 CONTRADICTS = "\N{NOT EQUAL TO}"
-#: The difference of both ratios from which on an overhead is marked.
-_MUCH = 1.05
 
 #: Metrics that are always measured, but only shown on request.
 DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
@@ -121,7 +120,7 @@ class View:
     """A chain as reports show it."""
 
     def __init__(self, chain: ChainResults, results: Results | None = None) -> None:
-        self.chain, self.results = chain, results or Results(chains=[chain])
+        self.chain, self.results = settle_chain(chain), results or Results(chains=[chain])
         chains = self.results.chains
         texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
         #: Footnotes of all results, or of this chain alone. The first has number 1.
@@ -151,7 +150,7 @@ class View:
     def steps(self, metric: str) -> list[str]:
         """Return the steps that measured a metric, and for the time those that failed on stacks with other times."""
         chain = self.chain
-        ran = [stack for stack in chain.stacks if any(chain.of(step, stack) for step in chain.steps)]
+        ran = [stack for stack in chain.stacks if any(chain.measures(step, stack) for step in chain.steps)]
         return [
             step
             for step in chain.steps
@@ -165,7 +164,7 @@ class View:
     def _grid(self, title: str, columns: Mapping[str, tuple[str, str]]) -> Grid:
         """Return a grid with a row for each stack, and a column for each pair of a step and a metric, by title."""
         chain, pairs = self.chain, columns.values()
-        estimates = [chain.estimate(step, stack, metric) for step, metric in pairs for stack in chain.stacks]
+        estimates = [chain.overhead(step, stack, metric) for step, metric in pairs for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
         rows = [
             [Cell(info.label), *(self._cell(step, stack, metric, unit) for step, metric in pairs)]
@@ -191,10 +190,10 @@ class View:
     def coarse(self) -> list[str]:
         """Return a line about overheads that are known only to the resolution of their figures, if there are any."""
         names = [
-            f"{step} on {stack} ({metric}: {format_quantity(of_metric.resolution, of_metric.unit)})"
+            f"{step} on {stack} ({metric}: {format_quantity(reading.metric.resolution, reading.metric.unit)})"
             for metric in self._remarked
             for step, stack in places(self.chain)
-            if self.chain.coarse(step, stack, metric) and (of_metric := self.chain.metric(step, stack, metric))
+            if (reading := self.chain.reading(step, stack, metric)) and reading.coarse
         ]
         return [f"known only to the resolution of the figures: {first_names(names)}"] if names else []
 
@@ -205,7 +204,7 @@ class View:
             f"{step} on {stack} ({OverheadUnit.fitting([apart]).signed(apart)})"
             for metric in self._remarked
             for step, stack in places(self.chain)
-            if (apart := self._apart(step, stack, metric)) is not None
+            if (reading := self.chain.reading(step, stack, metric)) and (apart := reading.apart) is not None
         ]
         if not cells:
             return []
@@ -214,28 +213,17 @@ class View:
             "from round to round is in them; an overhead is the median of what a stack costs in each round"
         ]
 
-    def _apart(self, step: str, stack: str, metric: str) -> float | None:
-        """Return the difference of the two medians, if it is clearly outside of the overhead's interval."""
-        chain, properties = self.chain, self.chain.metric(step, stack, metric)
-        estimate = chain.estimate(step, stack, metric)
-        median, base = chain.median(step, stack, metric), chain.median(step, chain.reference(stack), metric)
-        if not (properties and estimate and median and base) or not isfinite(estimate.high):
-            return None
-        (ratio,) = log_ratios([median], [base], better=properties.better)
-        apart = overhead_beside(0.0, ratio / GRID, 1)
-        much = abs(log1p(apart) - log1p(estimate.overhead)) > log(_MUCH)
-        return apart if much and not estimate.low <= apart <= estimate.high else None
-
     def overhead(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> str:
         """Return the overhead as text, with the signs that the remarks explain."""
-        chain, estimate = self.chain, self.chain.estimate(step, stack, metric)
+        chain, reading = self.chain, self.chain.reading(step, stack, metric)
         if stack == chain.reference(stack):
             return "baseline"
-        if estimate is None:
+        if reading is None or reading.estimate is None:
             return ""
-        text, remarked = unit.signed(estimate.overhead, chain.limits(step, stack, metric)), metric in self._remarked
-        coarse = COARSE if remarked and chain.coarse(step, stack, metric) else ""
-        apart = f" {CONTRADICTS}" if remarked and self._apart(step, stack, metric) is not None else ""
+        text = unit.signed(reading.estimate.overhead, chain.limits(step, stack, metric))
+        remarked = metric in self._remarked
+        coarse = COARSE if remarked and reading.coarse else ""
+        apart = f" {CONTRADICTS}" if remarked and reading.apart is not None else ""
         return f"{coarse}{text}{apart}"
 
     @cached_property
@@ -248,7 +236,7 @@ class View:
         properties = chain.metric(step, stack, metric)
         if median is None or properties is None:
             return Cell("-", beside=mark)
-        estimate = chain.estimate(step, stack, metric)
+        estimate = chain.overhead(step, stack, metric)
         judged = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == metric]
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
         budgets = chain.limits(step, stack, metric)
@@ -273,7 +261,7 @@ class View:
     def _verdict(self, step: str, stack: str, judgement: Judgement) -> str:
         """Return a verdict as tables show it."""
         sign = f"{SIGNS[judgement.outcome]}{_after(judgement)}" if judgement.final else "not judged"
-        doubtful = ", doubtful" if self.chain.doubts(step, stack, judgement) else ""
+        doubtful = ", doubtful" if doubts(self.chain, step, stack, judgement) else ""
         outcome = outcome_in_words(self.results, self.chain, step, stack, judgement)
         return f"{sign}{doubtful}{', expected' if outcome == AS_EXPECTED else ''}"
 
@@ -284,6 +272,17 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
         return {}
     ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
     return {"overhead": estimate.overhead, **ends}
+
+
+def described(stack: StackInfo) -> str:
+    """Return the text of a stack, and the versions of its executables."""
+    versions = [f"{path}: {version or 'version unknown'}" for path, version in stack.tools.items()]
+    return "; ".join([stack.spec, *versions])
+
+
+def title_of(chain: ChainResults) -> str:
+    """Return the name of a chain, which tells the two views of a comparison of kernels apart."""
+    return f"{chain.id} (in each kernel)" if chain.against and chain.view == "within" else chain.id
 
 
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:
@@ -373,7 +372,7 @@ def _rate(rate: float | None) -> str:
 
 def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:
     facts: dict[str, Any] = next(
-        (device for device in machine.get("devices", []) if device.get("spec") == chain.device), {}
+        (device for device in machine.get("devices", []) if [device.get("spec")] == chain.devices), {}
     )
     in_file = chain.device.partition(" ")[0] == "loop"
     words = [
@@ -412,7 +411,7 @@ def _corpus(corpus: dict[str, Any] | None) -> str | None:
 
 def _names(chain: ChainResults) -> str:
     """Return the specs of stacks that the user has named, once for all kernels."""
-    return "; ".join(dict.fromkeys(f"{info.name} = {info.spec}" for info in chain.stacks.values() if info.renamed))
+    return "; ".join(dict.fromkeys(f"{info.name} = {info.spec}" for info in chain.stacks.values() if info.named))
 
 
 def _figures(chain: ChainResults) -> str:
@@ -421,7 +420,7 @@ def _figures(chain: ChainResults) -> str:
     limit = chain.looks.rounds[-1] if judged and chain.boots == 1 else chain.rounds
     ended = f" of at most {limit}" if chain.rounds < limit else ""
     # Stacks that are decided early, and those that confirm no failure, have fewer than others.
-    measured = [len({number for step in chain.steps for number in chain.of(step, stack)}) for stack in chain.stacks]
+    measured = [len({key for step in chain.steps for key in chain.of(step, stack)}) for stack in chain.stacks]
     fewest = min(filter(None, measured), default=chain.rounds) if chain.boots == 1 else chain.rounds
     number = f"{fewest} to {chain.rounds}" if fewest < chain.rounds else f"{chain.rounds}"
     rounds = f"{number}{ended} round{'s' if limit > 1 else ''}"
@@ -437,19 +436,14 @@ def reference(chain: ChainResults) -> str:
     """Return the reference of its stacks in words."""
     if not chain.against:
         return chain.baseline
-    if within_kernels(chain):
+    if chain.view == "within":
         return f"{chain.stacks[chain.baseline].name} on the same kernel"
     return "the same stack on the first kernel"
 
 
-def within_kernels(chain: ChainResults) -> bool:
-    stacks = chain.stacks
-    return all(stacks[stack].kernel == stacks[reference].kernel for stack, reference in chain.against.items())
-
-
 def _cost(chain: ChainResults) -> str:
     """Return what costs are compared with, and how certain their intervals and verdicts are, in sentences."""
-    looks, paired = chain.looks, not chain.against or within_kernels(chain)
+    looks, paired = chain.looks, chain.view == "within"
     compared = f"over {reference(chain)}{' in the same round' if paired else ''}"
     interval = f"{percent(looks.confidence)} interval"
     if chain.confirmation and (confidence := chain.confirming.confidence) != looks.confidence:

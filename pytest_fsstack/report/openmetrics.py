@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.series import Series, series
 from pytest_fsstack.units import visible
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from pytest_fsstack.judging.names import Kind, kind_of, name_of, test_of
-from pytest_fsstack.judging.results import ChainResults, Results, worst
+from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.records.names import Kind, kind_of, name_of
+from pytest_fsstack.records.results import ChainResults, Results, worst
 from pytest_fsstack.records.sample import Better
 from pytest_fsstack.records.verdicts import Outcome
 
@@ -49,10 +50,10 @@ class Series:
 def series(results: Results) -> list[Series]:
     """Return all series of a run, once for each kernel and device. Controls and incomplete work are left out."""
     by_key: dict[tuple[str, str, str], Series] = {}
-    for chain in results.chains:
+    for chain in settle(results).chains:
         for step in chain.steps:
             for stack in chain.stacks:
-                if stack not in chain.controls and chain.of(step, stack) and not chain.incomplete(step, stack):
+                if stack not in chain.controls and chain.measures(step, stack) and not chain.incomplete(step, stack):
                     labels = _labels(results, chain, stack)
                     for entry in _of(chain, step, stack, labels):
                         # With several kernels, two chains have the same samples.
@@ -72,7 +73,7 @@ def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -
         metric, median = chain.metric(step, stack, name), chain.median(step, stack, name)
         assert metric is not None
         assert median is not None
-        place = (test_of(chain), step, info.name, name)
+        place = (chain.id, step, info.name, name)
         judgements = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == name]
         yield Series(
             name_of(chain, step, stack, name),
@@ -86,7 +87,7 @@ def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -
             outcome=worst(judgement.outcome for judgement in judgements if judgement.budget.limit is not None),
             labels=labels,
         )
-        if estimate := chain.estimate(step, stack, name):
+        if estimate := chain.overhead(step, stack, name):
             yield Series(
                 name_of(chain, step, stack, name, kind),
                 *place,
@@ -105,5 +106,5 @@ def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -
 
 
 def _samples(chain: ChainResults, step: str, stack: str) -> dict[str, list[float]]:
-    names = dict.fromkeys(name for _, sample in sorted(chain.of(step, stack).items()) for name in sample.values)
+    names = chain.known(step, stack).readings
     return {name: chain.series(step, stack, name) for name in names}

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.records.results import ChainResults, Results
 
 
 def side_by_side(runs: Mapping[str, Results]) -> Results:
@@ -32,12 +32,15 @@ def _of(chain: ChainResults, name: str, run: Results) -> ChainResults:
     devices = [
         {**device, "spec": _device(device.get("spec", ""), name)} for device in run.environment.get("devices", [])
     ]
-    return replace(chain, device=_device(chain.device, name), environment={**run.environment, "devices": devices})
+    return replace(
+        chain,
+        devices=[_device(spec, name) for spec in chain.devices],
+        environment={**run.environment, "devices": devices},
+    )
 
 
 def _device(spec: str, name: str) -> str:
-    # A chain over several devices names all of them.
-    return ", ".join(f"{part} of {name}" for part in spec.split(", "))
+    return f"{spec} of {name}"
 
 
 def _session(run: Results) -> dict[str, Any]:

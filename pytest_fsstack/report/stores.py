@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report.csvfile import text_of
 from pytest_fsstack.report.series import Series, series

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_fsstack.judging.overall import main_metric
+from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.judging.repetition import describe as describe_repetition
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, title_of
 from pytest_fsstack.units import NO_INTERVAL, visible
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
@@ -28,14 +30,16 @@ def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 
         reporter.write_line(line)
     width = shutil.get_terminal_size().columns
     for chain in results.chains:
-        reporter.section(f"{chain.id} on {chain.device}")
+        reporter.section(f"{title_of(chain)} on {chain.device}")
         for line in lines(results, chain, width=width, coloured=reporter.hasmarkup, verbosity=verbosity):
             reporter.write_line(line)
 
 
 def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> list[str]:
     """Return the answer of a chain whose rounds still run, and its table of times, or its counts."""
-    results = Results(chains=[chain])
+    metrics = ["seconds", "throughput", *(main_metric(chain, step) for step in chain.steps)]
+    results = settle(Results(chains=[chain]), None if chain.only_counts else metrics)
+    (chain,) = results.chains
     view = View(chain, results)
     if chain.only_counts:
         tables = [grid for name, options in chain.tables if name == "counts" for grid in counts(view, **options)]
@@ -47,7 +51,7 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
 
 def _begun(chain: ChainResults, grid: Grid) -> Grid:
     """Return a table without the stacks that the answer names as unmeasured, and without missing intervals."""
-    begun = {info.label for info in chain.stacks.values() if any(chain.of(step, info.id) for step in chain.steps)}
+    begun = {info.label for info in chain.stacks.values() if any(chain.measures(step, info.id) for step in chain.steps)}
     measured = [row for row in grid.rows if row[0].text in begun]
     rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
     return replace(grid, rows=rows)

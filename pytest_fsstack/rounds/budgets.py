@@ -10,10 +10,10 @@ import pytest
 from pytest_fsstack import options
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
     from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.records.budget import Budget
+    from pytest_fsstack.records.results import Results
     from pytest_fsstack.rounds.chains import Chain
     from pytest_fsstack.rounds.marks import Mistakes
 

@@ -40,10 +40,18 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
 
 
 def _planned_stack(chain: Chain, stack: str, steps: list[str]) -> PlannedStack:
-    parameter = chain.stacks[stack]
+    parameter, planned = chain.stacks[stack], chain.stacks[stack].stack
     lacks = missing(parameter.needs())
-    settings = {setting.key: setting.value for setting in parameter.stack.settings}
-    return PlannedStack(parameter.stack.spec, tuple(steps), tuple(lacks), parameter.stack.encrypts, settings)
+    settings = {setting.key: setting.value for setting in planned.settings}
+    return PlannedStack(
+        planned.spec,
+        tuple(steps),
+        tuple(lacks),
+        planned.encrypts,
+        settings,
+        named=planned.name is not None,
+        kernel_cipher=planned.has_kernel_cipher,
+    )
 
 
 def _planned_test(chain: Chain, step: str, stack: str, item: pytest.Item, budgets: Budgets) -> PlannedTest:

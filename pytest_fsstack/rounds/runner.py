@@ -19,7 +19,7 @@ from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import ChainResults, Results
+    from pytest_fsstack.records.results import ChainResults, Results
     from pytest_fsstack.stack.model import Stack
 
 #: The `timed` fixture stores its sample here.

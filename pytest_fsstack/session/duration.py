@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from pytest_fsstack.judging.names import test_of
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import Sample
 
 
@@ -21,10 +21,11 @@ def seconds_of_run(
     names = set(steps)
     for results in reversed(earlier):
         for chain in results.chains if results.scale in ("", scale) else ():
-            measured = [step for step in chain.steps if step in names and chain.of(step, chain.baseline)]
-            medians = [chain.median(step, stack) for step in measured]
+            readings = Readings(chain)
+            measured = [step for step in chain.steps if step in names and chain.measures(step, chain.baseline)]
+            medians = [readings.median(step, stack) for step in measured]
             measurable = [median for median in medians if median is not None]
-            if test_of(chain) == test and chain.device == device and measurable and len(measurable) == len(medians):
+            if chain.id == test and chain.device == device and measurable and len(measurable) == len(medians):
                 share = _untimed(results)
                 return None if share is None else share + sum(measurable)
     return None

@@ -15,7 +15,7 @@ from pytest_fsstack import options
 from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results, TestOutcome
+    from pytest_fsstack.records.results import Results, TestOutcome
     from pytest_fsstack.session.files import ReportFile
     from pytest_fsstack.session.state import Session
 
@@ -57,7 +57,13 @@ class Ending:
         limited = options.on_command_line(self._config, "max-regression")
         measures = self._session.timed_chains or self._results.chains
         gate = (settings.strict or settings.missing_fails) if measures else limited
-        return bool(gate) and not self._results.comparisons
+        return bool(gate) and not self._compared_something
+
+    @property
+    def _compared_something(self) -> bool:
+        from pytest_fsstack.judging.readings import compared
+
+        return compared(self._results)
 
     @property
     def _judged_nothing(self) -> bool:
@@ -98,7 +104,10 @@ class Ending:
         self._pytest = session
         if self._session.is_worker or self._session.only_looks:
             return  # the controller writes everything
+        from pytest_fsstack.judging.readings import settle
+
         self._session.complete_results()
+        self._results.chains = settle(self._results).chains
         self._results.interrupted = self._session.internal_error or _early_end_reason(session)
         self._results.failures = list(self._session.other_failures)
         if self._measured_nothing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.records.results import TestOutcome
     from pytest_fsstack.session.state import Session
 
 
@@ -66,7 +66,7 @@ class Outcomes:
 
 def outcome_of(report: pytest.TestReport) -> TestOutcome:
     """Return the outcome of one phase of a test."""
-    from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.records.results import TestOutcome
     from pytest_fsstack.rounds.protocol import first_line
 
     path, line, _ = report.location

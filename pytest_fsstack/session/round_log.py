@@ -13,7 +13,7 @@ from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
+    from pytest_fsstack.records.results import ChainResults, Results, TestOutcome
 
 
 class RoundLog:
@@ -43,7 +43,7 @@ class RoundLog:
         """
         from msgspec.structs import replace
 
-        from pytest_fsstack.judging import saved
+        from pytest_fsstack.records import saved
 
         if self._problem:
             return

@@ -163,7 +163,7 @@ def check_sizes(chains: Iterable[Chain], settings: Settings, mistakes: Mistakes)
 
 def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Chain]) -> None:
     """Refuse a weight for an unknown step. Raises `pytest.UsageError`."""
-    from pytest_fsstack.report.overall import unknown_step
+    from pytest_fsstack.judging.overall import unknown_step
 
     if problem := unknown_step(weights, (step for chain in chains.values() for step in chain.steps)):
         raise pytest.UsageError(f"--fsstack-weights: {problem}")

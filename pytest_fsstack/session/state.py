@@ -29,7 +29,7 @@ from pytest_fsstack.units import visible
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.course import Policy
-    from pytest_fsstack.judging.results import ChainResults, Results
+    from pytest_fsstack.records.results import ChainResults, Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
     from pytest_fsstack.rounds.progress import Progress
     from pytest_fsstack.rounds.runner import Runner
@@ -88,7 +88,7 @@ class Session:
 
     @cached_property
     def results(self) -> Results:
-        from pytest_fsstack.judging.results import Results
+        from pytest_fsstack.records.results import Results
 
         results = Results()
         results.table_layouts = self.table_layouts

@@ -351,6 +351,8 @@ class Layer:
     name_max: ClassVar[int] = 255
     #: Whether the layer encrypts its data. Reports compare encrypted stacks with each other.
     encrypts: ClassVar[bool] = False
+    #: Whether a cipher of the kernel does so.
+    kernel_cipher: ClassVar[bool] = False
     #: The directory with the layer's own files, relative to the place below. Empty if the place below stores the data.
     #: `bit_rot` flips bytes in these files.
     stores: ClassVar[str] = ""
@@ -818,6 +820,11 @@ class Stack:
         """Whether no layer that sees the stored data has a feature about it, such as checksums."""
         stored = next((index for index, layer in enumerate(self.layers) if layer.stores), 0)
         return all(limit in layer.limited() for layer in self.layers[stored:])
+
+    @property
+    def has_kernel_cipher(self) -> bool:
+        """Whether a cipher of the kernel encrypts in one of its layers."""
+        return any(layer.kernel_cipher and layer.is_encrypting() for layer in self.layers)
 
     @property
     def encrypts(self) -> bool:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import resolve
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.records.results import ChainResults
 from tests.kernel import boot
 from tests.toolkit import chains_of
 
@@ -153,7 +153,7 @@ def test_two_kernels_and_the_running_one_are_compared_in_one_session(comparison:
     # Whether the running kernel has dm-crypt is another question.
     for arm in arms if needs.missing(Luks().needs()) == [] else arms[:-1]:
         assert chain.stacks[arm].mounts[0].startswith("ext4 /dev/")
-        assert [*chain.of(chain.steps[0], arm)] == [0, 1, 2]
+        assert [key.number for key in chain.of(chain.steps[0], arm)] == [0, 1, 2]
         assert re.search(rf"PASSED test_it.py::test_write\[{re.escape(arm)}\]", said)
         # The table; each stack is compared with itself on the first kernel.
         compared = "baseline" if arm.endswith(f":{older}") else r"[-+]?\d[\d.]* %|x\d"

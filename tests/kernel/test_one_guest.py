@@ -49,7 +49,7 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
     for chain in between, within:
         step = chain.steps[0]
         for stack in f"ext4:{guest}", f"luks+ext4:{guest}", f"ext4:{here}":
-            assert [*chain.of(step, stack)] == [0], f"{stack}: {chain.note(step, stack)}"
+            assert [key.number for key in chain.of(step, stack)] == [0], f"{stack}: {chain.note(step, stack)}"
         assert any("/dev/mapper/" in mount for mount in chain.stacks[f"luks+ext4:{guest}"].mounts)
         assert chain.stacks[f"luks+ext4:{guest}"].settings == {"top/read_ahead_kb": "64", "vm.swappiness": "50"}
     environment = json.loads((tmp_path / "out.json").read_text())["environment"]["kernels"][guest]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.workloads.build import LUA
 from tests.kernel import boot
 
@@ -32,7 +32,7 @@ def check(chains: Chains, scenario: str, *stacks: str) -> None:
     assert chain.steps
     for name in (f"{stack}:{kernel}" for stack in stacks):
         for step in chain.steps:
-            assert [*chain.of(step, name)] == [0], f"{step} on {name}: {chain.note(step, name)}"
+            assert [key.number for key in chain.of(step, name)] == [0], f"{step} on {name}: {chain.note(step, name)}"
             assert not chain.incomplete(step, name)
 
 

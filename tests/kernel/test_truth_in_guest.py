@@ -35,6 +35,6 @@ def test_a_scenario_of_the_truth_in_a_guest(scenario: str, tmp_path: Path) -> No
     for chain in chains:
         (kernel,) = {name.partition(":")[2] for name in chain.stacks}
         for name in (f"{stack}:{kernel}" for stack in stacks):
-            assert [*chain.of(chain.steps[0], name)] == [0], chain.note(chain.steps[0], name)
+            assert [key.number for key in chain.of(chain.steps[0], name)] == [0], chain.note(chain.steps[0], name)
             (count,) = chain.series(chain.steps[0], name, counted)
             assert count > 0

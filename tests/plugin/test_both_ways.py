@@ -17,10 +17,10 @@ import pytest
 
 from benchmarks.machines import course_of, run as run_course
 from pytest_fsstack import command
-from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.course import Cell, Policy
 from pytest_fsstack.options import scenarios
 from pytest_fsstack.over_time.history import append, file_of
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import METRICS
 from tests.plugin.conftest import Project

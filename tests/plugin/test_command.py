@@ -16,8 +16,8 @@ import pytest
 
 from pytest_fsstack import command, options
 from pytest_fsstack.command import main, parser, subcommands
-from pytest_fsstack.judging import saved as saving
-from pytest_fsstack.judging.results import Results, TestOutcome
+from pytest_fsstack.records import saved as saving
+from pytest_fsstack.records.results import Results, TestOutcome
 from tests.plugin.conftest import Project
 from tests.unit.report.results import made
 

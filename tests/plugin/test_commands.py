@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack.command import USAGE_ERROR
+from pytest_fsstack.judging.overall import main_metric
 from pytest_fsstack.machine import commands
-from pytest_fsstack.report.answer import main_metric
 from tests.plugin.conftest import Project
 from tests.toolkit import chains_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging import saved
+from pytest_fsstack.records import saved
 from pytest_fsstack.report import BUILT_IN
 from tests.plugin.conftest import Project
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging.results import Unjudged
+from pytest_fsstack.records.results import Unjudged
 from tests.plugin.conftest import Project
 from tests.toolkit import chains_of
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import IN_EACH_KERNEL, ChainResults, Results, StackInfo
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import read
 from pytest_fsstack.over_time.trend import select_comparable, trends
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report.series import series as saved_series
@@ -148,10 +148,10 @@ def check_history(file: Path) -> None:
 
 
 def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(kernels: Project) -> None:
-    then = ChainResults("test_it.py::TestSecond", "loop", "plain:old", Looks.fixed(1), 1, steps=["step"])
+    then = ChainResults("test_it.py::TestSecond", ["loop"], "plain:old", Looks.fixed(1), 1, steps=["step"])
     for kernel in ("old", "new"):
         for name in ("plain", "crypt"):
-            then.stacks[f"{name}:{kernel}"] = StackInfo(f"{name}:{kernel}", name, kernel=kernel)
+            then.stacks[f"{name}:{kernel}"] = StackInfo(f"{name}:{kernel}", name, kernel=kernel, name=name)
             then.against[f"{name}:{kernel}"] = f"plain:{kernel}"
     then.orders.append(list(then.stacks))
     for stack in then.stacks:
@@ -206,9 +206,7 @@ def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
     assert sorted(kernels.log) == ["new plain"] * 18 + ["old plain"] * 18
     chain = chains_of(kernels.pytester.path / "out.json")[0]
     (step,) = chain.steps
-    assert {
-        name: [sample.repetitions for sample in samples.values()] for name, samples in chain.samples[step].items()
-    } == {
+    assert {name: [sample.repetitions for sample in chain.of(step, name).values()] for name in chain.samples[step]} == {
         "plain:old": [3] * 6,
         "plain:new": [3] * 6,
     }
@@ -241,7 +239,8 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
 def rounds_of(kernels: Project) -> dict[str, list[int]]:
     """The rounds in which each stack was measured on each kernel, in the first step."""
     chain = chains_of(kernels.pytester.path / "out.json")[0]
-    return {name: sorted(samples) for name, samples in chain.samples[chain.steps[0]].items()}
+    (step, *_) = chain.steps
+    return {name: [key.number for key in chain.of(step, name)] for name in chain.samples[step]}
 
 
 CELLS = [(stack, kernel) for stack in ("plain", "crypt") for kernel in ("old", "new")]
@@ -405,7 +404,7 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
         [
             "cost *",
             "crypt:old *baseline*",
-            f"*TestFirst{IN_EACH_KERNEL} on *",
+            "*TestFirst (in each kernel) on *",
             "cost * plain *",
             "plain:old *baseline*",
             "plain:slow *baseline*",
@@ -421,10 +420,10 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
         "crypt:old": "pass",
         "crypt:slow": "pass",
     }
-    slow, old = (stacks[f"crypt:{kernel}"].figures["seconds"].overhead for kernel in ("slow", "old"))
+    slow, old = (stacks[f"crypt:{kernel}"].readings["seconds"].estimate for kernel in ("slow", "old"))
     assert slow is not None
     assert old is not None
-    assert slow.estimate > old.estimate + 1
+    assert slow.overhead > old.overhead + 1
 
 
 def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) -> None:

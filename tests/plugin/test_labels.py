@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from pytest_fsstack.judging import saved
+from pytest_fsstack.records import saved
 from tests.plugin.conftest import Project
 
 TEST = """

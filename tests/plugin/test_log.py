@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from tests.plugin.conftest import Project
 
 TEST = """

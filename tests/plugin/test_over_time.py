@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, Results
 from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import append, file_of, read
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import FORMAT, Results
 from pytest_fsstack.records.sample import Sample
 from tests.plugin.conftest import Project
 from tests.toolkit import chain_of
@@ -146,9 +146,10 @@ def slower(history: Path, factor: float) -> None:
     """Let every stack have cost that much less in the earlier runs."""
     for path in history.iterdir():
         results = saved.loads(path.read_text())
-        for _, _, samples in results.chains[0].all_samples():
-            for number, sample in samples.items():
-                samples[number] = Sample({"seconds": sample["seconds"] / factor})
+        (chain,) = results.chains
+        for step, stack, samples in list(chain.all_samples()):
+            for (_, number), sample in samples.items():
+                chain.add(step, stack, Sample({"seconds": sample["seconds"] / factor}), number)
         path.write_text(saved.dumps(results))
 
 
@@ -174,9 +175,10 @@ def test_bisecting_asks_for_the_metrics_only_that_the_limit_judges(project: Proj
     project.write(TEST.replace('"seconds": seconds', '"seconds": seconds, "cpu_seconds": seconds'))
     for path in history.iterdir():
         results = saved.loads(path.read_text())
-        for _, _, samples in results.chains[0].all_samples():
-            for number, sample in samples.items():
-                samples[number] = Sample({**sample.values, "cpu_seconds": sample["seconds"]})
+        (chain,) = results.chains
+        for step, stack, samples in list(chain.all_samples()):
+            for (_, number), sample in samples.items():
+                chain.add(step, stack, Sample({**sample.values, "cpu_seconds": sample["seconds"]}), number)
         save(path, results)
     words = ("--fsstack-rounds=5", f"--fsstack-compare={history}", "--fsstack-max-regression=400%")
     result = project.run(*words, "--fsstack-budget=crypt: cpu_seconds 900%", "--fsstack-exit=bisect")

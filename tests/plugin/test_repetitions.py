@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.rounds.marks import wrong_repeat
 from tests.plugin.conftest import Project
 from tests.toolkit import chains_of
@@ -178,7 +178,7 @@ def test_a_repetition_that_fails_ends_its_stack_and_the_round_has_no_sample_of_i
     result.stdout.fnmatch_lines(["*AssertionError: the fifth run*"])
     assert Counter(project.log) == {"read plain": 9, "read crypt": 5}
     (chain,) = chains_of(project.pytester.path / "all.json")
-    assert [*chain.of(chain.steps[0], "crypt")] == [0]
+    assert [key.number for key in chain.of(chain.steps[0], "crypt")] == [0]
     # The stack was taken down before the next one was built.
     assert not [path for path in project.device.iterdir() if path.is_dir() and any(path.iterdir())]
 

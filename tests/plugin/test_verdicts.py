@@ -230,7 +230,7 @@ def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: P
     (chain,) = chains_of(project.pytester.path / "out.json")
     near = chain.derived["step"]["near"]
     assert near.incomplete == "3 of 7 links failed"
-    assert near.figures["cost"].overhead is None
+    assert near.readings["cost"].estimate is None
     assert len(chain.series("step", "near", "cost")) == 10
     assert [sample.kept for sample in chain.of("step", "near").values()] == [{"curve": [[0, 0], [1, 110]]}] * 10
 

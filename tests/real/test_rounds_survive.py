@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pytest_fsstack.judging import saved
 from pytest_fsstack.machine import commands
+from pytest_fsstack.records import saved
 from tests.real.conftest import Loop, Sessions
 
 pytestmark = pytest.mark.root

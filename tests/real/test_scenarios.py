@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.records.results import ChainResults
 from tests.toolkit import chains_of
 from tests.warm import session as run_pytest
 

@@ -27,8 +27,7 @@ from typing import Any
 from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.data.corpus import users_corpus
 from pytest_fsstack.devices import parse_device
-from pytest_fsstack.judging import conditions, saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging import conditions
 from pytest_fsstack.kernels import packages
 from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
@@ -39,6 +38,8 @@ from pytest_fsstack.options import OPTIONS, labels
 from pytest_fsstack.options.budgets import BudgetError, parse as parse_budget, rules
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.over_time.text import lines as past_lines
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS
@@ -418,7 +419,7 @@ _WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1, 2)
 
 
 def _valid() -> Results:
-    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks.fixed(3), 1, steps=["write"])
+    chain = ChainResults("test_it.py::TestIt", ["loop"], "ext4", Looks.fixed(3), 1, steps=["write"])
     for stack in "ext4", "luks+ext4":
         spec = stack.replace("+", " | ")
         chain.stacks[stack] = StackInfo(stack, spec, ["/dev/loop0 on /mnt"], commands=["mkfs.ext4"])

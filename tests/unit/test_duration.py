@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.session.duration import seconds_of_run, timed_share
@@ -14,7 +14,7 @@ TEST = "test_it.py::TestA"
 
 def session(xfs: float = 3.0, start: str = "2026-01-02T10:00:00+00:00", scale: str = "small") -> Results:
     """Ten rounds of two stacks, of which each is timed for one second or more, in a minute and 40 seconds."""
-    chain = ChainResults(TEST, "loop", "ext4", Looks(), 1, steps=["fill", "read"])
+    chain = ChainResults(TEST, ["loop"], "ext4", Looks(), 1, steps=["fill", "read"])
     for _ in range(10):
         chain.orders.append(["ext4", "xfs"])
         for stack, seconds in ("ext4", 1.0), ("xfs", xfs):

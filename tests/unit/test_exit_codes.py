@@ -6,16 +6,17 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.plugin.bisecting import exit_code, in_words
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks, Outcome
 
 
 def made(*overheads: float, budget: float = 0.3, rounds: int = 8, xfail: str | None = None) -> Results:
     """A stack for each overhead, with a budget for each."""
-    chain = ChainResults("t", "loop", "base", Looks.fixed(rounds), 1, steps=["step"])
+    chain = ChainResults("t", ["loop"], "base", Looks.fixed(rounds), 1, steps=["step"])
     factors = {"base": 1.0, **{f"stack{number}": 1 + overhead for number, overhead in enumerate(overheads)}}
     for name in factors:
         chain.stacks[name] = StackInfo(name, name)
@@ -26,7 +27,7 @@ def made(*overheads: float, budget: float = 0.3, rounds: int = 8, xfail: str | N
     # As in a session: the baseline was looked at, and has none.
     chain.judgements.setdefault("step", {})["base"] = []
     for name in list(factors)[1:]:
-        chain.judge_all("step", name, Budget(overhead=budget, xfail=xfail))
+        judge_all(chain, "step", name, Budget(overhead=budget, xfail=xfail))
     return Results({}, [chain])
 
 

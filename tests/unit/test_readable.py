@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import verdict
-from pytest_fsstack.judging.results import Results, StackInfo
+from pytest_fsstack.records.results import Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pytest_fsstack
-from pytest_fsstack.judging.results import Judgement, StackInfo
+from pytest_fsstack.records.results import Judgement, StackInfo
 from pytest_fsstack.records.sample import Sample
 
 PAGE = (Path(__file__).parents[2] / "docs/results-types.md").read_text()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.records.results import ChainResults
 from tests.real.test_scenarios import smoke
 
 pytestmark = pytest.mark.root

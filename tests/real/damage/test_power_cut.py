@@ -11,9 +11,9 @@ import pytest
 from pytest_fsstack.damage.databases import NEEDS
 from pytest_fsstack.damage.writelog import Cut, Entry, Image, Kind, LogReader, left_by
 from pytest_fsstack.devices import LoopDevice
-from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
 from tests.real.test_scenarios import smoke

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import run
 

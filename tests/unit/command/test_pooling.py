@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import dumps
 from pytest_fsstack.over_time.effects import MIN_HOSTS
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import Results, StackInfo
 from pytest_fsstack.records.sample import Metric, Sample
 from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import in_unit, run
@@ -28,12 +30,12 @@ def session(host: int, overhead: float, budget: float | None = None, **environme
     results.environment.update(environment)
     results.start = f"2026-01-01T00:00:{host:02}+00:00"
     if budget is not None:
-        results.chains[0].judge_all("write", "luks", Budget(overhead=budget))
+        judge_all(results.chains[0], "write", "luks", Budget(overhead=budget))
     return results
 
 
 def save(name: str, results: Results) -> str:
-    Path(name).write_text(saved.dumps(results))
+    Path(name).write_text(dumps(results))
     return name
 
 
@@ -78,7 +80,7 @@ def test_a_limit_is_judged_on_stacks_without_a_budget_of_their_own(said: Said) -
         results = session(number, overhead, 0.9)
         (chain,) = results.chains
         chain.stacks["btrfs"] = StackInfo("btrfs", "btrfs")
-        chain.samples["write"]["btrfs"] = chain.of("write", "luks")
+        chain.samples["write"]["btrfs"] = chain.samples["write"]["luks"]
         save(f"hosts/host{number}.json", results)
     assert "fsstack: pool: T write on btrfs: " in said("hosts", "--limit", "40%", code=1)
 
@@ -120,7 +122,7 @@ def test_hosts_with_different_budgets_are_not_judged(said: Said) -> None:
 def test_a_limit_is_judged_although_the_budget_that_it_replaces_is_expected_to_be_broken(said: Said) -> None:
     for number, overhead in enumerate(OVERHEADS):
         results = session(number, overhead)
-        results.chains[0].judge_all("write", "luks", Budget(overhead=0.1, xfail="BUG-1"))
+        judge_all(results.chains[0], "write", "luks", Budget(overhead=0.1, xfail="BUG-1"))
         save(f"hosts/host{number}.json", results)
     assert "10 %, expected" in said("hosts", code=0)
     said("hosts", "--limit", "40%", code=1)
@@ -147,11 +149,11 @@ def test_a_metric_of_another_stacks_budget_is_missing_on_none(said: Said) -> Non
         results = session(number, overhead)
         (chain,) = results.chains
         chain.stacks["xfs"] = StackInfo("xfs", "xfs")
-        chain.samples["write"]["xfs"] = dict(chain.of("write", "ext4"))
+        chain.samples["write"]["xfs"] = {0: dict(chain.samples["write"]["ext4"][0])}
         for name in "ext4", "luks":
-            for index, sample in chain.of("write", name).items():
+            for (_, index), sample in chain.of("write", name).items():
                 chain.add("write", name, Sample({**sample.values, "stalls": 3.0 + index / 100}, stalls), index)
-        chain.judge_all("write", "luks", Budget("stalls", overhead=0.5))
+        judge_all(chain, "write", "luks", Budget("stalls", overhead=0.5))
         save(f"hosts/host{number}.json", results)
     assert "no host has a figure" not in said("hosts", "--strict", code=0)
 
@@ -160,7 +162,7 @@ def test_a_metric_of_another_stacks_budget_is_missing_on_none(said: Said) -> Non
 def test_each_host_is_judged_by_limits_in_a_unit(said: Said, limit: float, code: int) -> None:
     for number, overhead in enumerate(OVERHEADS):
         results = session(number, overhead)
-        results.chains[0].judge_all("write", "luks", Budget(limit=limit, sanity=True))
+        judge_all(results.chains[0], "write", "luks", Budget(limit=limit, sanity=True))
         save(f"hosts/host{number}.json", results)
     said("hosts", code=0)
     assert ("host7: fail" in said("hosts", "--each", code=code)) == code
@@ -202,12 +204,14 @@ def test_the_log_of_a_session_beside_its_json_counts_once(said: Said) -> None:
 
 
 def test_what_is_wrong_with_a_host_is_named_and_fails_only_if_strict(said: Said) -> None:
-    Path("hosts/host1.json").write_text('{"format": 4, "chains"')
+    Path("hosts/host1.json").write_text('{"format": 5, "chains"')
     save("hosts/host2.json", replace(session(2, 0.5), interrupted="interrupted"))
     save("hosts/host3.json", session(3, 0.5))
     lost = session(4, 0.5)
     lost.chains[0].samples["write"].pop("luks")
-    lost.chains[0].samples["read"] = {name: dict(lost.chains[0].of("write", "ext4")) for name in ("ext4", "luks")}
+    lost.chains[0].samples["read"] = {
+        name: {0: dict(lost.chains[0].samples["write"]["ext4"][0])} for name in ("ext4", "luks")
+    }
     lost.chains[0].steps.append("read")
     save("hosts/host4.json", lost)
     save("hosts/host5.json", session(5, 0.5, devices=["a disk"]))
@@ -299,10 +303,18 @@ def test_all_reports_name_each_host_and_the_verdict(said: Said) -> None:
     said("hosts", "--html", "no/such/page", code=1)
 
 
-@pytest.mark.parametrize(("fact", "figure"), [("estimate", 1e308), ("error", 1e308), ("rounds", 2**40)])
-def test_a_file_with_absurd_figures_is_named(said: Said, fact: str, figure: float) -> None:
+@pytest.mark.parametrize(
+    ("fact", "figure"),
+    [
+        (("estimate", "overhead"), 1e308),
+        (("ratios", "deviation"), 1e308),
+        (("ratios", "typical"), 1e308),
+        (("estimate", "rounds"), 2**40),
+    ],
+)
+def test_a_file_with_absurd_figures_is_named(said: Said, fact: tuple[str, str], figure: float) -> None:
     content = json.loads(Path("hosts/host1.json").read_text())
-    content["chains"][0]["derived"]["write"]["luks"]["figures"]["seconds"]["overhead"][fact] = figure
+    content["chains"][0]["derived"]["write"]["luks"]["readings"]["seconds"][fact[0]][fact[1]] = figure
     Path("hosts/host1.json").write_text(json.dumps(content))
     assert re.search(r"host1\.json: .*\bExpected\b", said("hosts", "--html", "pool.html", code=0))
 

@@ -14,11 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.command import main
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.over_time.changes import MIN_RUNS
 from pytest_fsstack.over_time.history import append, aside_of, file_of, read
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 from tests.unit.command.conftest import Said
@@ -30,7 +31,7 @@ CHANGE = re.compile(r"^  .*: ([+-])[\d.]+ % .*(2026-01-[\dT:+-]+), commit (\d+):
 
 def night(number: int, overheads: dict[str, float], **of_results: str) -> Results:
     """The run of a night: what each stack cost over ext4 (0.3 is 30 %)."""
-    chain = ChainResults("t.py::test_write", "loop", "ext4", Looks.fixed(8), 1, steps=["write"])
+    chain = ChainResults("t.py::test_write", ["loop"], "ext4", Looks.fixed(8), 1, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in ("ext4", *overheads)}
     for each in range(8):
         chain.orders.append(["ext4", *overheads])
@@ -102,7 +103,7 @@ def test_the_metrics_are_those_of_a_comparison_unless_all_are_wanted(tmp_path: P
     used = r"^write on luks \(used_bytes\): 0\.0 % .*\b{} runs$"
     assert re.search(used.format(2), said("trend", tmp_path, "--all"), re.MULTILINE)
     (chain,) = runs[1].chains
-    chain.judge_all("write", "luks", Budget("used_bytes", overhead=0.5))
+    judge_all(chain, "write", "luks", Budget("used_bytes", overhead=0.5))
     write(tmp_path, runs[1:])
     assert re.search(used.format(3), said("trend", tmp_path), re.MULTILINE)
 

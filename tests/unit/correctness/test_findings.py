@@ -19,9 +19,9 @@ from pytest_fsstack.correctness.drawing import THEMES, Call
 from pytest_fsstack.correctness.exploring import Difference, Search, related
 from pytest_fsstack.correctness.findings import Fault, Finding, KnownFault, explain, known_in, version_of
 from pytest_fsstack.correctness.scripts import programs
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.zfs import needs_of
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.layouts import findings
 from pytest_fsstack.report.model import View

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.judge import judge, judge_all
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS, terminal
@@ -30,7 +32,7 @@ def judged(pairs: list[tuple[float, float]], better: Better, resolution: float) 
     chain = chain_of({"s": {"a": base, "b": other, "c": base}}, Looks(), controls=["c"])
     chain.tables = [(name, {}) for name in TABLES]
     budgets = [Budget("m", overhead=0.3), Budget(overhead=0.05), Budget("throughput", overhead=0.1), Budget(limit=2.0)]
-    chain.judge_all("s", "b", *budgets)
+    judge_all(chain, "s", "b", *budgets)
     return chain
 
 
@@ -56,17 +58,18 @@ def test_any_finite_figures_are_judged_saved_and_shown(
     results.table_layouts = TABLES
     text = saved.dumps(results)
     assert saved.dumps(saved.loads(text)) == text
-    chain.remarks = [*notices(chain), *doubts(chain)]
+    chain.remarks = [*notices(Readings(chain)), *doubts(Readings(chain))]
     assert "nan" not in "".join(terminal.lines(results, chain, verbosity=1))
-    for describe in (describe_failure, describe_shortly, describe_undecided):
-        assert describe(chain, "s", "b")
+    for describe in (describe_failure, describe_shortly):
+        assert describe(Readings(chain), "s", "b")
+    assert describe_undecided(chain, "s", "b")
 
 
 @pytest.mark.parametrize(("unit", "outcome"), [("B", "pass"), ("s", "inconclusive")])
 def test_no_bytes_are_equal_but_times_of_no_tick_are_not(unit: str, outcome: str) -> None:
     nothing = [Sample({"m": 0.0}, {"m": Metric("m", unit, resolution=512.0)})] * 8
     chain = chain_of({"s": {"a": nothing, "b": nothing}})
-    assert chain.judge("s", "b", Budget("m", overhead=0.5)).outcome == outcome
+    assert judge(chain, "s", "b", Budget("m", overhead=0.5)).outcome == outcome
 
 
 @pytest.mark.parametrize(("pairs", "resolution"), EXTREMES)

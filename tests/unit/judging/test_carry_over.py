@@ -8,10 +8,12 @@ from math import exp
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.carry_over import LEVEL, Round, carry_overs, in_words, remark
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import find_carry_over, judge_all
+from pytest_fsstack.judging.readings import Readings, dumps
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks
 from pytest_fsstack.report import markdown, terminal
@@ -38,14 +40,14 @@ def rounds_of(
 def chain_of(rounds: list[Round], budget: float) -> ChainResults:
     """Return a chain with these rounds, whose last stack is judged over the first one."""
     names = sorted(rounds[0].order)
-    chain = ChainResults("test_it.py::test_write", "loop", names[0], Looks.fixed(len(rounds)), 1, steps=["write"])
+    chain = ChainResults("test_it.py::test_write", ["loop"], names[0], Looks.fixed(len(rounds)), 1, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in names}
     for each in rounds:
         chain.orders.append(list(each.order))
         for name, seconds in each.figures[PLACE].items():
             chain.add("write", name, Sample({"seconds": seconds}))
-    chain.judge_all("write", names[-1], Budget(overhead=budget))
-    chain.carry_over = chain.find_carry_over()
+    judge_all(chain, "write", names[-1], Budget(overhead=budget))
+    chain.carry_over = find_carry_over(chain)
     return chain
 
 
@@ -114,18 +116,18 @@ def test_a_discarded_round_has_a_last_run_too() -> None:
             before = name
         if number % 2:
             chain.discard("load>2", {})
-    assert [(carry.after, round(carry.overhead, 1)) for carry in chain.find_carry_over()] == [("s1", 0.2)]
+    assert [(carry.after, round(carry.overhead, 1)) for carry in find_carry_over(chain)] == [("s1", 0.2)]
 
 
 def test_the_judged_metric_is_looked_at_and_more_is_worse() -> None:
     rate = Metric("rate", "1/s", "higher")
     chain = chain_of(rounds_of(random.Random(1), 2, 40, 0.10), 0.05)
     for _, stack, samples in chain.all_samples():
-        for number, sample in samples.items():
+        for (_, number), sample in samples.items():
             values = {"seconds": 1.0, "rate": 1 / sample.values["seconds"]}
             chain.add("write", stack, Sample(values, {"rate": rate}), number)
-    chain.judge_all("write", "s1", Budget(overhead=0.05, metric="rate"))
-    assert [(carry.metric, carry.after, carry.overhead > 0.05) for carry in chain.find_carry_over()] == [
+    judge_all(chain, "write", "s1", Budget(overhead=0.05, metric="rate"))
+    assert [(carry.metric, carry.after, carry.overhead > 0.05) for carry in find_carry_over(chain)] == [
         ("rate", "s1", True)
     ]
 
@@ -152,8 +154,8 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
         assert chain.worst("write", "s1") == "pass"
         assert [carry.after for carry in chain.carry_over] == ["s1"]
     carry = in_words(doubtful.carry_over[0])
-    assert carry in doubtful.doubt("write", "s1")
-    assert not clear.doubt("write", "s1")
+    assert carry in Readings(doubtful).doubt("write", "s1")
+    assert not Readings(clear).doubt("write", "s1")
     doubtful.remarks.append(remark(doubtful.carry_over))
     read = saved.loads(saved.dumps(Results({}, [doubtful])))
     assert read.chains[0].carry_over == doubtful.carry_over
@@ -162,7 +164,7 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
         for text in shown, markdown.report(results):
             assert "pass, doubtful" in text
             assert carry in text
-    summary = saved.loads(saved.dumps(read)).chains[0].derived["write"]
+    summary = saved.loads(dumps(read)).chains[0].derived["write"]
     assert carry in summary["s1"].doubt
     assert summary["s0"].doubt == ""
 

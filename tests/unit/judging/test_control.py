@@ -9,8 +9,10 @@ from math import exp
 import pytest
 
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.verdicts import Looks
 from tests.toolkit import chain_of
 
@@ -24,32 +26,32 @@ def chain(rounds: int, seed: int, control: float = 0.0, budgets: bool = True) ->
             series[stack].append(exp(overhead + machine + rng.gauss(0, 0.05)))
     found = chain_of({"du": series}, Looks(), controls=["control"])
     if budgets:
-        found.judge_all("du", "crypt", Budget(overhead=0.5))
+        judge_all(found, "du", "crypt", Budget(overhead=0.5))
     return found
 
 
 @pytest.mark.parametrize("rounds", [8, 16, 80])
 def test_a_control_like_its_baseline_is_rarely_said_to_differ(rounds: int) -> None:
     # At a confidence of 90 %: of 200, more than 34 would be seen once in a thousand times.
-    assert sum(bool(doubts(chain(rounds, seed))) for seed in range(200)) <= 34
+    assert sum(bool(doubts(Readings(chain(rounds, seed)))) for seed in range(200)) <= 34
 
 
 @pytest.mark.parametrize("rounds", [8, 40])
 def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
-    (said,) = doubts(chain(rounds, 1, control=0.3))
+    (said,) = doubts(Readings(chain(rounds, 1, control=0.3)))
     assert re.fullmatch(r".*\bbase\b.*\bcontrol: du \+[^;]*; .*\b10 % .*", said)
-    assert doubts(chain(rounds, 1, control=-0.3))
+    assert doubts(Readings(chain(rounds, 1, control=-0.3)))
 
 
 def test_a_difference_is_not_rounded_away() -> None:
-    (text,) = doubts(chain_of({"du": {"base": [1.0] * 8, "control": [1.0001] * 8}}, controls=["control"]))
+    (text,) = doubts(Readings(chain_of({"du": {"base": [1.0] * 8, "control": [1.0001] * 8}}, controls=["control"])))
     assert "du +0.1 % (0.1 to 0.1 %)" in text
 
 
 def test_without_budgets_its_block_is_judged_as_that_of_the_others() -> None:
     found = chain(8, 1, budgets=False)
     # With budgets it may have run on, and its interval is one that holds whenever rounds stop.
-    narrow, wide = found.estimate("du", "control"), chain(8, 1).estimate("du", "control")
+    narrow, wide = Readings(found).estimate("du", "control"), Readings(chain(8, 1)).estimate("du", "control")
     assert narrow
     assert wide
     assert wide.low <= narrow.low < narrow.high <= wide.high

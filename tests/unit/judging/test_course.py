@@ -14,7 +14,6 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from benchmarks.machines import STEP, course_of, run
-from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.carry_over import in_words
 from pytest_fsstack.judging.conditions import Rule
 from pytest_fsstack.judging.course import (
@@ -31,9 +30,11 @@ from pytest_fsstack.judging.course import (
     StepRun,
 )
 from pytest_fsstack.judging.plan import RoundsLeft
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import INITIAL_COUNT
-from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, Unjudged
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks, Verdict
 from pytest_fsstack.units import percent
@@ -213,13 +214,13 @@ def run_one(course: Course, cost: Callable[[Cell], float]) -> None:
 
 def test_kernels_are_compared_stack_by_stack_and_stacks_within_each_kernel() -> None:
     between, within = finished(of_kernels(Policy()), slower).results()
-    assert within.id == between.id + " (in each kernel)"
+    assert (between.id, between.view, within.view) == (within.id, "between", "within")
     assert list(between.stacks) == list(within.stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
     for name, expected in {"ext4:old": None, "luks:old": None, "ext4:new": 0.2, "luks:new": 0.2}.items():
-        found = between.estimate(STEP, name)
+        found = Readings(between).estimate(STEP, name)
         assert (found and found.overhead) == (expected and pytest.approx(expected, abs=0.03))
     for name, expected in {"ext4:old": None, "luks:old": 1.0, "ext4:new": None, "luks:new": 1.0}.items():
-        found = within.estimate(STEP, name)
+        found = Readings(within).estimate(STEP, name)
         assert (found and found.overhead) == (expected and pytest.approx(expected, abs=0.03))
 
 
@@ -227,7 +228,7 @@ def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
     course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",)), slower)
     (chain,) = course.results()
     assert chain.worst(STEP, "luks:only") == "fail"
-    found = chain.estimate(STEP, "luks:only")
+    found = Readings(chain).estimate(STEP, "luks:only")
     assert found is not None
     assert found.overhead == pytest.approx(1.0, abs=0.05)
 
@@ -237,7 +238,7 @@ def test_boots_of_one_kernel_are_judged_each_by_itself_and_shown_together() -> N
     assert [course.chain.worst(STEP, f"luks:only (boot {boot})") for boot in (1, 2, 3)] == ["fail"] * 3
     (chain,) = course.results()
     assert list(chain.stacks) == ["ext4:only", "luks:only"]
-    assert len(chain.log_ratios(STEP, "luks:only", "seconds")) == 3
+    assert len(Readings(chain).log_ratios(STEP, "luks:only", "seconds")) == 3
 
 
 @pytest.mark.parametrize(("sharing", "outcome"), [(0, "fail"), (2, "inconclusive")])
@@ -251,7 +252,7 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
     assert judged.outcome == outcome
     assert re.search(r"\b3 \D*\b3 boots\b", judged.text)
     assert outcome == "fail" or re.search(r"\b0\.025 .*\b4 .*\(--fsstack-boots\)", judged.text)
-    found = chain.estimate(STEP, "luks:new")
+    found = Readings(chain).estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0.3, abs=0.05)
     (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
@@ -264,7 +265,7 @@ def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     course.lose(KernelBoot("new", 0))
     # The machine gets slower, and one boot went down early.
     finished(course, lambda cell: float(course.chain.rounds))
-    found = course.between().estimate(STEP, "luks:new")
+    found = Readings(course.between()).estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0, abs=0.05)
 

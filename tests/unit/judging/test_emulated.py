@@ -16,8 +16,9 @@ from pytest_fsstack.judging.course import (
     Policy,
     StepRun,
 )
-from pytest_fsstack.judging.results import ChainResults, Unjudged
+from pytest_fsstack.judging.judge import judge
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Unjudged
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from tests.unit.report.results import measured, on_kernels
@@ -51,20 +52,20 @@ def test_of_the_metrics_of_each_block_times_and_rates_are_of_time() -> None:
 def test_time_is_not_judged_there_and_the_option_is_named() -> None:
     chain = emulated(measured().chains[0])
     for budget in (TIME, Budget(limit=100.0)):
-        judgement = chain.judge("write", "xfs", budget)
+        judgement = judge(chain, "write", "xfs", budget)
         assert (judgement.verdict, judgement.unjudged) == (None, Unjudged.EMULATED)
         assert "--fsstack-judge-emulated" in judgement.text
     chain.judges_emulated = True
-    assert chain.judge("write", "xfs", TIME).outcome == "pass"
+    assert judge(chain, "write", "xfs", TIME).outcome == "pass"
 
 
 def test_only_what_ran_on_an_emulated_kernel_is_not_judged() -> None:
     within = emulated(on_kernels(within=True), "ext4:6.12", "luks:6.12")
-    outcomes = [within.judge("write", stack, TIME).unjudged for stack in ("luks:6.1", "luks:6.12")]
+    outcomes = [judge(within, "write", stack, TIME).unjudged for stack in ("luks:6.1", "luks:6.12")]
     assert outcomes == [None, Unjudged.EMULATED]
     # Between kernels, one emulated side is enough.
     between = emulated(on_kernels(), "ext4:6.1", "luks:6.1")
-    assert between.judge("write", "luks:6.12", TIME).unjudged is Unjudged.EMULATED
+    assert judge(between, "write", "luks:6.12", TIME).unjudged is Unjudged.EMULATED
 
 
 def course_of(*budgets: Budget, strict: bool = False, anyway: bool = False) -> Course:

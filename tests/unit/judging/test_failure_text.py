@@ -7,8 +7,10 @@ import re
 import pytest
 
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
-from pytest_fsstack.judging.results import ChainResults, Confirmation, StackInfo, Unjudged
+from pytest_fsstack.judging.judge import judge, judge_all
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Confirmation, StackInfo, Unjudged
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from tests.toolkit import chain_of
@@ -23,7 +25,7 @@ def sample(seconds: float) -> Sample:
 def chain(factor: float, *budgets: Budget, rounds: int = 10) -> ChainResults:
     base = [sample(1 + index % 3 / 100) for index in range(rounds)]
     made = chain_of({"read": {"ext4": base, "xfs": [sample(factor)] * rounds}})
-    made.judge_all("read", "xfs", *budgets)
+    judge_all(made, "read", "xfs", *budgets)
     return made
 
 
@@ -38,14 +40,14 @@ def chain(factor: float, *budgets: Budget, rounds: int = 10) -> ChainResults:
     ],
 )
 def test_the_first_line_has_the_figures(factor: float, budget: Budget, first: str) -> None:
-    found = describe_failure(chain(factor, budget), "read", "xfs", "pytest t.py")
+    found = describe_failure(Readings(chain(factor, budget)), "read", "xfs", "pytest t.py")
     assert re.fullmatch(first, found.splitlines()[0])
     assert len(found.splitlines()[0]) <= 80
     assert found.splitlines()[2] == "  again:   pytest t.py"
 
 
 def test_the_first_line_is_that_of_the_broken_budget() -> None:
-    found = describe_failure(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2)), "read", "xfs")
+    found = describe_failure(Readings(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2))), "read", "xfs")
     assert re.match(r"xfs: seconds 1\.5 s, budget .*1\.2 s\n", found)
     assert "again" not in found
 
@@ -53,10 +55,10 @@ def test_the_first_line_is_that_of_the_broken_budget() -> None:
 def test_a_broken_limit_is_described_by_the_rounds_that_were_judged() -> None:
     made = chain(1.0)
     made.looks, made.confirmation, made.budgets_sharing = Looks.fixed(5), Confirmation(5, 0.01), 3
-    for number, was in made.of("read", "xfs").items():
+    for (_, number), was in made.of("read", "xfs").items():
         made.add("read", "xfs", Sample({**was.values, "seconds": 2.0 if number < 5 else 1.0}), number)
-    made.judge_all("read", "xfs", Budget(limit=1.2))
-    found = describe_failure(made, "read", "xfs")
+    judge_all(made, "read", "xfs", Budget(limit=1.2))
+    found = describe_failure(Readings(made), "read", "xfs")
     assert re.match(r"xfs: seconds 2 s, ", found)
     assert re.search(r"^  fail: .* these 5 rounds 2 s", found, re.MULTILINE)
     assert re.search(r"^A limit .* no error rate", found, re.MULTILINE)
@@ -78,25 +80,25 @@ def test_long_names_leave_room_for_the_figures(length: int) -> None:
     }
     found.baseline = reference
     found.judgements = {}
-    found.judge_all("read", stack, Budget(overhead=0.3))
-    first = describe_failure(found, "read", stack).splitlines()[0]
+    judge_all(found, "read", stack, Budget(overhead=0.3))
+    first = describe_failure(Readings(found), "read", stack).splitlines()[0]
     assert len(f"Failed: {first}") <= 80
     assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) .*\br.*e, budget 30 %", first)
     # As much of the names as there is room for.
     assert len(first) >= min(70, 45 + len(stack) + len(reference))
-    assert describe_shortly(found, "read", stack).startswith("fail: seconds +132 % (13")
+    assert describe_shortly(Readings(found), "read", stack).startswith("fail: seconds +132 % (13")
 
 
 def test_nothing_is_said_shortly_without_a_budget() -> None:
-    assert describe_shortly(chain(1.0), "read", "xfs") == ""
-    assert describe_shortly(chain(1.0), "read", "ext4") == ""
+    assert describe_shortly(Readings(chain(1.0)), "read", "xfs") == ""
+    assert describe_shortly(Readings(chain(1.0)), "read", "ext4") == ""
 
 
 @pytest.mark.parametrize("zero", BOTH)
 def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> None:
     stalls = {name: Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}) for name in BOTH}
     made = chain_of({"read": {name: [figure] * 5 for name, figure in stalls.items()}})
-    judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
+    judged = judge(made, "read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.verdict is None
     assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judged.text)
     assert judged.unjudged is Unjudged.UNFIT
@@ -108,7 +110,7 @@ def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> Non
 def test_the_stack_without_a_metric_that_the_other_records_is_named(lacking: str, reason: Unjudged) -> None:
     stalls = Sample({"stalls": 3.0}, {"stalls": Metric("stalls")})
     made = chain_of({"read": {name: [sample(1.0) if name == lacking else stalls] * 5 for name in BOTH}})
-    judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
+    judged = judge(made, "read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.unjudged is reason
     assert re.search(rf"(?s)(?=.*\b{lacking}\b)(?=.*'stalls').*\bnot\b", judged.text)
     assert "it has" not in judged.text

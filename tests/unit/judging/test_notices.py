@@ -8,7 +8,9 @@ from math import exp
 import pytest
 from msgspec import structs
 
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.notices import bimodal, changes, notices, outliers, spread, visible
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.units import percent
@@ -65,18 +67,18 @@ def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matte
     base = [exp(value) * (4 if number == 20 else 1) for number, value in enumerate(normal(40, 5, 0.05))]
     other = [exp(value + number / 100) for number, value in enumerate(normal(40, 6, 0.05))]
     chain = chain_of({"s": {"a": base, "b": other}}, Looks())
-    assert len(notices(chain)) == 2
+    assert len(notices(Readings(chain))) == 2
     counting = structs.replace(chain, tables=[("counts", {})], judgements={})
-    assert notices(counting) == []
+    assert notices(Readings(counting)) == []
     # As in a session whose tests have no budget.
-    counting.judge_all("s", "b")
-    assert len(notices(structs.replace(counting, tables=[]))) == 2
-    counting.judge_all("s", "b", Budget(limit=5.0))
-    assert len(notices(counting)) == 2
-    counting.judge_all("s", "b", Budget(overhead=0.1))
-    assert len(notices(counting)) == 3
-    chain.judge_all("s", "b", Budget(overhead=0.1))
-    changed, strange, noise = notices(chain)
+    judge_all(counting, "s", "b")
+    assert len(notices(Readings(structs.replace(counting, tables=[])))) == 2
+    judge_all(counting, "s", "b", Budget(limit=5.0))
+    assert len(notices(Readings(counting))) == 2
+    judge_all(counting, "s", "b", Budget(overhead=0.1))
+    assert len(notices(Readings(counting))) == 3
+    judge_all(chain, "s", "b", Budget(overhead=0.1))
+    changed, strange, noise = notices(Readings(chain))
     assert "(s on b)" in changed
     assert "(s on a)" in strange
     assert "s on a" in strange

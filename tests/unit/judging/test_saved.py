@@ -14,11 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, ChainResults, Confirmation, Results, StackInfo
-from pytest_fsstack.judging.saved import FormatError
+from pytest_fsstack.judging import programs
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import Readings, dumps
+from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import FORMAT, ChainResults, Confirmation, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.saved import FormatError
 from pytest_fsstack.records.verdicts import Looks
 
 NAMES = st.text(min_size=1, max_size=8)
@@ -41,7 +44,9 @@ def budgets(draw: st.DrawFn, metric: str) -> Budget:
 def chains(draw: st.DrawFn) -> ChainResults:
     stacks = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
     chain = ChainResults(
-        *(draw(NAMES), draw(NAMES), stacks[0]),
+        draw(NAMES),
+        draw(st.lists(NAMES, min_size=1, max_size=2, unique=True)),
+        stacks[0],
         draw(st.sampled_from([Looks(), Looks.fixed(3, 0.1), Looks((5, 9), 0.01)])),
         draw(st.integers(0, 2**40)),
         steps=draw(st.lists(NAMES, min_size=1, max_size=2, unique=True)),
@@ -85,7 +90,7 @@ def chains(draw: st.DrawFn) -> ChainResults:
     for step in chain.steps:
         for stack in stacks:
             if found := draw(st.lists(budgets("own") | budgets("seconds"), max_size=2)):
-                chain.judge_all(step, stack, *found)
+                judge_all(chain, step, stack, *found)
     return chain
 
 
@@ -133,8 +138,10 @@ def logged(results: Results) -> list[bytes]:
                 rounds.orders.append(order)
                 rounds.conditions += [*itertools.islice(conditions, 1)]
                 for step, stack, samples in chain.all_samples():
-                    if number in samples:
-                        rounds.samples.setdefault(step, {}).setdefault(stack, {})[number] = samples[number]
+                    for key in samples:
+                        if key.number == number:
+                            of_stack = rounds.samples.setdefault(step, {}).setdefault(stack, {})
+                            of_stack.setdefault(key.boot, {})[number] = samples[key]
             else:
                 break
             lines.append(saved.log_line(results, len(lines) + 1, [rounds]))
@@ -163,7 +170,7 @@ def test_a_log_is_read_up_to_its_last_whole_line_wherever_it_ends(
         (before,) = (other for other in found if other.id == chain.id)
         assert chain.orders == before.orders[: chain.rounds]
         for step, stack, samples in chain.all_samples():
-            assert samples == {n: s for n, s in before.of(step, stack).items() if n < chain.rounds}
+            assert samples == {k: s for k, s in before.of(step, stack).items() if k.number < chain.rounds}
 
 
 def test_a_log_that_lost_a_line_is_damaged() -> None:
@@ -175,14 +182,14 @@ def test_a_log_that_lost_a_line_is_damaged() -> None:
 
 
 def one(rounds: int = 3) -> Results:
-    chain = ChainResults("c", "loop", "a", Looks.fixed(rounds), 1, steps=["s"])
+    chain = ChainResults("c", ["loop"], "a", Looks.fixed(rounds), 1, steps=["s"])
     for name in "ab":
         chain.stacks[name] = StackInfo(name, "ext4")
     for index in range(rounds):
         chain.orders.append(["a", "b"])
         chain.add("s", "a", Sample({"seconds": 1 + index / 100}))
         chain.add("s", "b", Sample({"seconds": 1.5 + index / 100}))
-    chain.judge_all("s", "b", Budget(overhead=0.3))
+    judge_all(chain, "s", "b", Budget(overhead=0.3))
     return Results({"load": [math.inf]}, [chain])
 
 
@@ -190,9 +197,9 @@ def test_it_is_json_that_every_reader_takes() -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    content = json.loads(saved.dumps(one()), parse_constant=refuse)
+    content = json.loads(dumps(one()), parse_constant=refuse)
     assert content["environment"] == {"load": [None]}
-    assert content["chains"][0]["derived"]["s"]["b"]["figures"]["seconds"]["overhead"]["high"] is None
+    assert content["chains"][0]["derived"]["s"]["b"]["readings"]["seconds"]["estimate"]["high"] is None
 
 
 def test_a_name_that_is_no_utf_8_is_escaped() -> None:
@@ -216,7 +223,7 @@ def test_a_name_that_is_no_utf_8_is_escaped() -> None:
     ],
 )
 def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any], reason: str) -> None:
-    content = {**json.loads(saved.dumps(one())), **change}
+    content = {**json.loads(dumps(one())), **change}
     with pytest.raises(FormatError, match=re.escape(reason)):
         saved.loads(json.dumps(content))
 
@@ -225,16 +232,16 @@ def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any
     ("path", "value", "reason"),
     [
         (("looks", "rounds"), [], r"\blooks .*\(\)"),
-        (("samples", "s", "a", "0", "values", "seconds"), -1.0, "Expected `float` >= 0"),
-        (("samples", "s", "a", "0", "values", "other"), 1.0, r"\bs on a .*\bmetric: other\b"),
-        (("samples", "s", "a", str(10**400)), {"values": {}}, "Expected `int`"),
+        (("samples", "s", "a", "0", "0", "values", "seconds"), -1.0, "Expected `float` >= 0"),
+        (("samples", "s", "a", "0", "0", "values", "other"), 1.0, r"\bs on a .*\bmetric: other\b"),
+        (("samples", "s", "a", "0", str(10**400)), {"values": {}}, "Expected `int`"),
         (("samples", "s", "x"), {}, r"\bstack x\b"),
         (("judgements", "x"), {"a": []}, r"\bstep x\b"),
         (("judgements", "s", "b"), [{"budget": {}, "verdict": None, "text": ""}], r"\boverhead .*\blimit\b"),
     ],
 )
 def test_what_contradicts_itself_is_refused(path: tuple[str, ...], value: Any, reason: str) -> None:
-    content = json.loads(saved.dumps(one()))
+    content = json.loads(dumps(one()))
     part = content["chains"][0]
     for name in path[:-1]:
         part = part[name]
@@ -252,7 +259,7 @@ def test_what_is_no_result_at_all_is_refused(text: str) -> None:
 @given(st.data())
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 def test_what_has_another_value_somewhere_is_refused_or_read(data: st.DataObject) -> None:
-    content = json.loads(saved.dumps(one()))
+    content = json.loads(dumps(one()))
     holder, key = data.draw(st.sampled_from(list(places(content))))
     holder[key] = data.draw(JSON)
     with contextlib.suppress(FormatError):
@@ -279,15 +286,15 @@ def places(node: Any) -> Iterator[tuple[Any, Any]]:
 
 def test_properties_for_junit_name_units_and_budgets() -> None:
     chain = one().chains[0]
-    chain.judge_all("s", "b", Budget(overhead=0.3), Budget(limit=2.0))
-    found = dict(saved.properties(chain, "s", "b"))
+    judge_all(chain, "s", "b", Budget(overhead=0.3), Budget(limit=2.0))
+    found = dict(programs.properties(Readings(chain), "s", "b"))
     assert found["rounds"] == 3
     assert found["seconds_unit"] == "s"
     assert found["seconds_budget"] == 0.3
     assert found["seconds_limit"] == 2.0
     assert found["seconds_estimate"] == pytest.approx(0.49, abs=0.02)
-    assert saved.properties(chain, "s", "nowhere") == []
-    assert saved.facts(chain, "s", "nowhere") == {}
+    assert programs.properties(Readings(chain), "s", "nowhere") == []
+    assert programs.facts(Readings(chain), "s", "nowhere") == {}
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------
@@ -318,13 +325,13 @@ def test_what_is_written_keeps_to_the_schema(found: list[ChainResults], labels: 
     [
         lambda content: content.pop("labels"),
         lambda content: content["chains"][0].update(seed="3"),
-        lambda content: content["chains"][0]["derived"]["s"]["b"]["figures"]["seconds"].pop("series"),
+        lambda content: content["chains"][0]["derived"]["s"]["b"]["readings"]["seconds"].pop("series"),
     ],
 )
 def test_what_keeps_not_to_it_is_found(change: Any) -> None:
     import jsonschema
 
-    content = json.loads(saved.dumps(one()))
+    content = json.loads(dumps(one()))
     validate(content)
     change(content)
     with pytest.raises(jsonschema.ValidationError):
@@ -335,14 +342,15 @@ def test_what_keeps_not_to_it_is_found(change: Any) -> None:
 
 
 def test_each_metric_and_each_overhead_is_a_series_with_a_name_that_stays() -> None:
-    chain = json.loads(saved.dumps(one()))["chains"][0]
+    chain = json.loads(dumps(one()))["chains"][0]
     summary = chain["derived"]["s"]
-    assert summary["a"]["figures"]["seconds"]["series"] == "c::s::a::seconds"
-    seconds = summary["b"]["figures"]["seconds"]
+    assert summary["a"]["readings"]["seconds"]["series"] == "c::s::a::seconds"
+    seconds = summary["b"]["readings"]["seconds"]
     assert (seconds["series"], seconds["median"]) == ("c::s::b::seconds", 1.51)
-    assert [chain["samples"]["s"]["b"][str(number)]["values"]["seconds"] for number in range(3)] == [1.5, 1.51, 1.52]
-    assert (seconds["overhead"]["series"], seconds["overhead"]["reference"]) == ("c::s::b::seconds::overhead", "a")
-    assert summary["a"]["figures"]["seconds"]["overhead"] is None
+    by_round = chain["samples"]["s"]["b"]["0"]
+    assert [by_round[str(number)]["values"]["seconds"] for number in range(3)] == [1.5, 1.51, 1.52]
+    assert (seconds["overhead_series"], seconds["reference"]) == ("c::s::b::seconds::overhead", "a")
+    assert summary["a"]["readings"]["seconds"]["estimate"] is None
 
 
 def test_what_a_step_was_asked_to_do_is_saved_once() -> None:
@@ -350,4 +358,4 @@ def test_what_a_step_was_asked_to_do_is_saved_once() -> None:
     results.chains[0].add("s", "a", Sample({"seconds": 1.0}, work=work))
     content = json.loads(saved.dumps(results))
     assert content["chains"][0]["work"] == {"s": work}
-    assert "work" not in content["chains"][0]["samples"]["s"]["a"]["2"]
+    assert "work" not in content["chains"][0]["samples"]["s"]["a"]["0"]["2"]

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings, strategies as st
 from msgspec.structs import replace
 from scipy.stats import t, wilcoxon
 
+from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.judging.verdict import (
     advice,
     boundaries,
@@ -26,7 +27,6 @@ from pytest_fsstack.judging.verdict import (
 )
 from pytest_fsstack.records.sample import Better
 from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
-from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import percent
 
 ORDER = ("fail", "inconclusive", "pass")

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.options.budgets import percentage
 from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences
 from pytest_fsstack.over_time.plugin import refusals
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Better, Metric, Sample
 from tests.toolkit import chain_of
 
@@ -184,12 +185,12 @@ def test_metrics_with_a_budget_are_compared_beside_the_time() -> None:
     for results in sides:
         chain = results.chains[0]
         for stack in chain.stacks:
-            for number, sample in chain.samples["write"][stack].items():
+            for (_, number), sample in chain.of("write", stack).items():
                 values = {**sample.values, "written_bytes": 4096.0 * (1 + number)}
-                chain.samples["write"][stack][number] = Sample(values)
+                chain.add("write", stack, Sample(values), number)
     assert {change.key.metric for change in compare(sides[:1], sides[1:]).changes} == {"seconds"}
     chain = sides[0].chains[0]
-    chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
+    judge_all(chain, "write", "luks", Budget("written_bytes", overhead=0.1))
     found = compare(sides[:1], sides[1:])
     assert {str(change.key) for change in found.compared} == {
         "T write on luks",
@@ -201,7 +202,7 @@ def of_kernel(kernel: str, overhead: float) -> ChainResults:
     """Return the chain of one kernel from a comparison of kernels."""
     (chain,) = run(overhead).chains
     names = {name: f"{name}:{kernel}" for name in chain.stacks}
-    chain.stacks = {full: StackInfo(full, name, kernel=kernel) for name, full in names.items()}
+    chain.stacks = {full: StackInfo(full, name, kernel=kernel, name=name) for name, full in names.items()}
     chain.samples = {
         step: {names[stack]: found for stack, found in each.items()} for step, each in chain.samples.items()
     }
@@ -214,8 +215,8 @@ def with_bytes(reference: float, stack: float, **more: Any) -> Results:
     results = run(**more)
     (chain,) = results.chains
     for name, figure in (("ext4", reference), ("luks", stack)):
-        for number, sample in chain.samples["write"][name].items():
-            chain.samples["write"][name][number] = Sample({**sample.values, "written_bytes": figure})
+        for (_, number), sample in chain.of("write", name).items():
+            chain.add("write", name, Sample({**sample.values, "written_bytes": figure}), number)
     return results
 
 
@@ -228,7 +229,7 @@ def test_a_metric_is_compared_only_on_the_steps_that_have_a_budget_for_it() -> N
             samples = results.chains[0].samples
             samples.setdefault("read", {})[stack] = dict(samples["write"][stack])
     then.chains[0].steps.append("read")
-    chain.judge_all("read", "luks", Budget("written_bytes", overhead=0.1))
+    judge_all(chain, "read", "luks", Budget("written_bytes", overhead=0.1))
     compared = {(change.key.step, change.key.metric) for change in compare([now], [then]).compared}
     assert compared == {("write", "seconds"), ("read", "seconds"), ("read", "written_bytes")}
 
@@ -238,7 +239,7 @@ def test_the_time_of_a_step_is_judged_unless_its_budgets_are_in_other_metrics() 
     assert [change.key.metric for change in compare([now], then, limit=0.05).regressions] == ["seconds"]
     for results in (now, *then):
         chain = results.chains[0]
-        chain.judge_all("write", "luks", Budget("written_bytes", overhead=3.0))
+        judge_all(chain, "write", "luks", Budget("written_bytes", overhead=3.0))
     found = compare([now], then, limit=0.05)
     assert not found.regressions
     assert [change.key.metric for change in found.judged] == ["written_bytes"]
@@ -250,7 +251,7 @@ def test_figures_of_nothing_have_no_ratio() -> None:
     """A step that writes nothing but the background writes of the filesystem."""
     now, then = with_bytes(0.0, 4096.0), with_bytes(4096.0, 0.0)
     chain = now.chains[0]
-    chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
+    judge_all(chain, "write", "luks", Budget("written_bytes", overhead=0.1))
     found = compare([now], [then] * 6, limit=0.05)
     assert {change.key.metric for change in found.compared} == {"seconds"}
     assert not found.regressions
@@ -261,7 +262,7 @@ def test_figures_of_nothing_have_no_ratio() -> None:
 @pytest.mark.parametrize(("now", "then"), [(9e6, 0.0), (0.0, 9e6)])
 def test_figures_of_nothing_on_one_side_are_undecided(now: float, then: float) -> None:
     results = with_bytes(8e6, now)
-    results.chains[0].judge_all("write", "luks", Budget("written_bytes", overhead=9.0))
+    judge_all(results.chains[0], "write", "luks", Budget("written_bytes", overhead=9.0))
     found = compare([results], [with_bytes(8e6, then)] * 6, limit=0.05)
     (change,) = found.judged
     assert (change.key.metric, change.outcome, change.explanation) == ("written_bytes", None, comparison.NO_RATIO)
@@ -277,7 +278,7 @@ def in_unit(unit: str, better: Better, *, budget: bool = True, measured: bool = 
         chain.add("write", stack, Sample({"latency": 5.0}, metrics={"latency": metric}))
     chain.own_metrics["write"] = {"latency": metric}
     if budget:
-        chain.judge_all("write", "luks", Budget("latency", overhead=9.0))
+        judge_all(chain, "write", "luks", Budget("latency", overhead=9.0))
     return results
 
 

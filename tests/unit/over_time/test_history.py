@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.history import append, aside_of, file_of, read
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results
 from tests.unit.over_time.test_comparison import run
 
 

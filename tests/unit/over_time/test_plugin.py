@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import FORMAT, Results
 from pytest_fsstack.over_time.plugin import earlier_runs
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import FORMAT, Results
 from tests.toolkit import chain_of
 
 

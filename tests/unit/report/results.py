@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo, View
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 
@@ -15,7 +16,7 @@ MISSING = "needs no-such-tool: apt install no-such-package"
 
 def made(rounds: int = 10, steps: list[str] = STEPS) -> Results:
     """Results whose samples wobble by 1 % a round, the same for all stacks but for one more percent on `same`."""
-    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks(), 42, steps=list(steps))
+    chain = ChainResults("test_it.py::TestIt", ["loop"], "ext4", Looks(), 42, steps=list(steps))
     for name in FACTORS:
         chain.stacks[name] = StackInfo(name, name.replace("+", " | "), [f"ext4 /dev/loop0 rw,{name}"])
     for index in range(rounds):
@@ -31,7 +32,7 @@ def made(rounds: int = 10, steps: list[str] = STEPS) -> Results:
                     chain.add(step, name, sample(factor * (1 + index % 3 / 100 + sign / 100), step))
     for step in steps:
         for name, limit in (("luks+ext4", 2.0), ("same", 0.0001), ("ext4+gocryptfs", 0.3)):
-            chain.judge_all(step, name, Budget(overhead=limit))
+            judge_all(chain, step, name, Budget(overhead=limit))
     return Results({"kernel": {"release": "6.1.0"}, "devices": [{"spec": "loop", "size": 2**32}]}, [chain])
 
 
@@ -60,10 +61,12 @@ COSTS = {
 def measured(costs: dict[str, dict[str, float]] = COSTS, rounds: int = 8) -> Results:
     """Results in which each stack costs these ratios, and ext4 is the baseline. Times wobble from round to round."""
     steps = list(dict.fromkeys(step for ratios in costs.values() for step in ratios))
-    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=steps)
+    chain = ChainResults("t.py::TestIt", ["loop"], "ext4", Looks.fixed(rounds), 1, steps=steps)
     for name in costs:
         encrypts = any(word in name for word in ("crypt", "luks"))
-        chain.stacks[name] = StackInfo(name, name.replace("+", " | "), encrypts=encrypts)
+        chain.stacks[name] = StackInfo(
+            name, name.replace("+", " | "), encrypts=encrypts, kernel_cipher=encrypts and "gocryptfs" not in name
+        )
     for index in range(rounds):
         chain.orders.append(list(costs))
         for stack, ratios in costs.items():
@@ -80,11 +83,12 @@ def on_kernels(within: bool = False, growth: tuple[float, float] = (1.1, 1.1)) -
 
     `growth` is how many times as long ext4 and luks take on the second one.
     """
-    chain = ChainResults("t.py::TestIt", "loop", "ext4:6.1", Looks.fixed(8), 1, steps=["write"])
+    view: View = "within" if within else "between"
+    chain = ChainResults("t.py::TestIt", ["loop"], "ext4:6.1", Looks.fixed(8), 1, steps=["write"], view=view)
     for kernel in ("6.1", "6.12"):
         for number, name in enumerate(("ext4", "luks")):
             stack = f"{name}:{kernel}"
-            chain.stacks[stack] = StackInfo(stack, name, kernel=kernel)
+            chain.stacks[stack] = StackInfo(stack, name, kernel=kernel, name=name)
             chain.against[stack] = f"ext4:{kernel}" if within else f"{name}:6.1"
             for index in range(8):
                 cost = (1 + number) * (growth[number] if kernel == "6.12" else 1) * (1 + index / 100)

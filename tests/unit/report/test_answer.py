@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_fsstack.judging.describe import describe_failure
-from pytest_fsstack.judging.results import Results, TestOutcome
+from pytest_fsstack.judging.judge import judge, judge_all
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import BUILT_IN, answer, brief, consoles, findings, html, markdown, terminal
 from pytest_fsstack.report.model import View
@@ -95,11 +97,11 @@ def test_the_only_stack_with_a_cost_like_that_of_the_baseline() -> None:
 def test_limits_of_the_user_come_first_and_sanity_limits_give_no_title() -> None:
     results = measured()
     (chain,) = results.chains
-    sanity = [chain.judge("write", "xfs", Budget(overhead=20.0, sanity=True))]
+    sanity = [judge(chain, "write", "xfs", Budget(overhead=20.0, sanity=True))]
     chain.judgements.setdefault("write", {})["xfs"] = sanity
     assert "limit" not in answered(results)[0]
     assert re.search("sanity.*kept", answer.notes_on_answer(results)[-1])
-    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
     assert re.search(r"broken \(write on btrfs\)", answered(results)[0])
     (failed, *_) = answer.problems(results)
     assert (failed.kind, failed.what) == ("failed", "write on btrfs")
@@ -138,7 +140,7 @@ def test_limits_that_are_broken_are_named() -> None:
 
 def test_a_broken_limit_is_named_with_its_kernel() -> None:
     chain = on_kernels()
-    chain.judge_all("write", "luks:6.12", Budget(overhead=0.05))
+    judge_all(chain, "write", "luks:6.12", Budget(overhead=0.05))
     assert answer.limits(Results({}, [chain])) == "The limit is broken (write on luks:6.12)."
 
 
@@ -146,7 +148,7 @@ def test_the_limits_of_a_stack_are_named_together() -> None:
     results = measured()
     (chain,) = results.chains
     for step in ("write", "delete"):
-        chain.judge_all(step, "btrfs", Budget(overhead=0.001))
+        judge_all(chain, step, "btrfs", Budget(overhead=0.001))
     assert answer.limits(results).count("on btrfs") == 1
     assert "write, delete on btrfs" in answer.limits(results)
 
@@ -164,7 +166,7 @@ def test_work_that_was_not_done_is_neither_unmeasured_nor_undecided() -> None:
     results = measured()
     (chain,) = results.chains
     chain.add("write", "xfs", Sample({"seconds": 1.0}, incomplete="3 of 7 links failed"))
-    chain.judge_all("write", "xfs", Budget(overhead=0.1))
+    judge_all(chain, "write", "xfs", Budget(overhead=0.1))
     kinds = {problem.reason.partition(":")[0]: problem.kind for problem in answer.problems(results)}
     assert (kinds["xfs"], kinds["luks+ext4"]) == ("incomplete", "not measured")
     assert "not judged" in answer.limits(results)
@@ -182,7 +184,7 @@ def outcome(results: Results, stack: str, ended: str, text: str = "") -> TestOut
 def test_a_test_that_fails_by_itself_is_named_beside_its_broken_budget() -> None:
     results = measured()
     (chain,) = results.chains
-    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
     chain.notes["write"]["btrfs"] = "failed in round 8"
     test = outcome(results, "btrfs", "failed", "AssertionError: a file is gone")
     budget, error = [problem for problem in answer.problems(results) if problem.kind == "failed"]
@@ -193,23 +195,23 @@ def test_a_test_that_fails_by_itself_is_named_beside_its_broken_budget() -> None
 def test_a_broken_budget_of_a_test_that_skips_itself_later_has_one_line() -> None:
     results = measured()
     (chain,) = results.chains
-    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
     chain.notes["write"]["btrfs"] = "was skipped in round 8"
-    outcome(results, "btrfs", "failed", describe_failure(chain, "write", "btrfs", "").partition("\n")[0])
+    outcome(results, "btrfs", "failed", describe_failure(Readings(chain), "write", "btrfs", "").partition("\n")[0])
     (budget,) = [problem for problem in answer.problems(results) if problem.kind == "failed"]
     assert (budget.what, "again:" in budget.remedy) == ("write on btrfs", True)
 
 
 def test_a_failed_test_without_samples_is_named_though_its_budget_is_not_judged() -> None:
     results = measured({"ext4": COSTS["ext4"], "xfs": {"delete": 1.5}})
-    results.chains[0].judge_all("write", "xfs", Budget(overhead=0.1))
+    judge_all(results.chains[0], "write", "xfs", Budget(overhead=0.1))
     test = outcome(results, "xfs", "failed", "has a budget, but measured nothing")
     assert [problem.what for problem in answer.problems(results) if problem.kind == "failed"] == [test.id]
 
 
 def test_a_failure_that_pytest_expects_is_one_in_no_report() -> None:
     results = measured()
-    results.chains[0].judge_all("write", "btrfs", Budget(overhead=0.1))
+    judge_all(results.chains[0], "write", "btrfs", Budget(overhead=0.1))
     outcome(results, "btrfs", "xfailed")
     assert answer.limits(results) == "The limit is broken as expected."
     assert "failed" not in [problem.kind for problem in answer.problems(results)]
@@ -222,16 +224,16 @@ def test_only_a_broken_budget_with_its_own_reason_counts_as_broken_as_expected()
     results = measured()
     (chain,) = results.chains
     reason = Budget(overhead=0.1, xfail="BUG-1")
-    chain.judge_all("write", "btrfs", reason)
-    chain.judge_all("delete", "btrfs", replace(reason, metric="latency"), Budget(overhead=0.1))
-    chain.judge_all("delete", "luks+ext4", reason)
+    judge_all(chain, "write", "btrfs", reason)
+    judge_all(chain, "delete", "btrfs", replace(reason, metric="latency"), Budget(overhead=0.1))
+    judge_all(chain, "delete", "luks+ext4", reason)
     counts = ["4 limits", "1 broken ", "1 broken as expected", "2 not judged"]
     assert re.findall(r"\d+ [a-z ]+", answer.limits(results)) == counts
     cells = [cell for row in View(chain, results).grid("seconds").rows for cell in row]
     verdicts = {line for cell in cells for line in cell.beside.splitlines() if "FAIL" in line}
     assert verdicts == {"FAIL, expected (max x1.1)", "FAIL (max x1.1)"}
     short = measured(rounds=2)
-    short.chains[0].judge_all("write", "btrfs", reason)
+    judge_all(short.chains[0], "write", "btrfs", reason)
     assert "undecided (write on btrfs)" in answer.limits(short)
 
 
@@ -287,7 +289,7 @@ def test_each_number_in_a_table_has_its_line_however_many_there_are() -> None:
 def test_a_budget_that_nothing_records_is_not_judged() -> None:
     results = measured()
     (chain,) = results.chains
-    chain.judge_all("write", "xfs", Budget("own", overhead=0.1))
+    judge_all(chain, "write", "xfs", Budget("own", overhead=0.1))
     (problem,) = [problem for problem in answer.problems(results) if problem.kind == "not judged"]
     assert problem.what == "write on xfs"
     assert "own" in problem.reason
@@ -296,7 +298,7 @@ def test_a_budget_that_nothing_records_is_not_judged() -> None:
 
 def test_several_chains_are_told_apart() -> None:
     results = measured()
-    results.chains.append(replace(results.chains[0], device="/dev/sdb1"))
+    results.chains.append(replace(results.chains[0], devices=["/dev/sdb1"]))
     lines = answered(results)
     assert [line.partition(":")[0] for line in lines] == [
         *["TestIt on loop"] * 2,
@@ -351,8 +353,8 @@ def test_a_page_names_the_tests_of_each_remark_if_there_are_several() -> None:
 def kept(results: Results) -> Results:
     """Let all limits be kept."""
     (chain,) = results.chains
-    chain.judge_all("write", "xfs", Budget(overhead=9.0))
-    chain.judge_all("write", "btrfs", Budget(overhead=9.0))
+    judge_all(chain, "write", "xfs", Budget(overhead=9.0))
+    judge_all(chain, "write", "btrfs", Budget(overhead=9.0))
     assert answer.limits(results) == "All 2 limits are kept."
     return results
 
@@ -397,7 +399,7 @@ def test_an_early_end_comes_before_all_else() -> None:
 def test_a_broken_sanity_limit_is_in_the_first_line() -> None:
     results = kept(measured())
     chain = results.chains[0]
-    chain.judgements["write"]["xfs"].append(chain.judge("write", "xfs", Budget(overhead=0.1, sanity=True)))
+    chain.judgements["write"]["xfs"].append(judge(chain, "write", "xfs", Budget(overhead=0.1, sanity=True)))
     assert "sanity limit is broken (write on xfs)" in answered(results)[0]
     assert not any("sanity" in note for note in answer.notes_on_answer(results))
 
@@ -418,7 +420,7 @@ def test_an_unexpected_pass_is_named() -> None:
 
 def test_limits_say_how_many_are_kept_beside_those_not_judged() -> None:
     results = kept(measured())
-    results.chains[0].judge_all("delete", "xfs", Budget("own", overhead=0.1))
+    judge_all(results.chains[0], "delete", "xfs", Budget("own", overhead=0.1))
     assert answer.limits(results) == "Of 3 limits: 2 kept, 1 not judged."
 
 

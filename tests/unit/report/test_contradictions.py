@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import html, markdown, terminal
@@ -16,7 +16,7 @@ MARK = "\N{NOT EQUAL TO}"
 
 def drifting(rounds_of_crypt: int, metric: Metric = METRICS["seconds"]) -> Results:
     """A machine that becomes slower round by round; crypt always costs 20 % more, but may end early."""
-    chain = ChainResults("t.py::test_it", "loop", "ext4", Looks.fixed(16), 1, steps=["write"])
+    chain = ChainResults("t.py::test_it", ["loop"], "ext4", Looks.fixed(16), 1, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "crypt")}
     for index in range(16):
         chain.orders.append(["ext4", "crypt"])

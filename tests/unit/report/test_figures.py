@@ -11,14 +11,22 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import ReportError, draw, figures, html
 from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, metric_title
 from pytest_fsstack.report.model import heading
 from tests.unit.report.results import made, measured, on_kernels
+
+
+def settled(results: Results) -> tuple[Results, list[ChainResults]]:
+    """Return results with their readings, and the chains."""
+    results = settle(results)
+    return results, results.chains
 
 
 def elements(svg: str, name: str) -> list[ElementTree.Element]:
@@ -31,7 +39,7 @@ def texts(svg: str) -> list[str]:
 
 
 def card_of(results: Results, title: str) -> Card:
-    (card,) = [card for card in cards(results, results.chains) if card.title == title]
+    (card,) = [card for card in cards(*settled(results)) if card.title == title]
     return card
 
 
@@ -86,7 +94,7 @@ def test_the_heat_map_has_each_overhead_once_and_a_mark_for_what_was_not_measure
 
 def test_a_step_shows_each_ratio_with_its_interval_its_limit_and_those_that_were_not_measured() -> None:
     results = made()
-    by_name = {row.name: row for row in interval_rows(results, results.chains, "write")}
+    by_name = {row.name: row for row in interval_rows(*settled(results), "write")}
     assert set(by_name) == {"same", "luks+ext4", "ext4+gocryptfs", "absent", "lossy"}
     luks = by_name["luks+ext4"]
     assert (luks.ratio, luks.low, luks.high) == pytest.approx((1.5, 1.5, 1.5))
@@ -102,8 +110,8 @@ def test_sanity_limits_are_in_no_picture() -> None:
     results = made(steps=["write"])
     (chain,) = results.chains
     chain.judgements = {"write": {"xfs": []}}
-    chain.judge_all("write", "luks+ext4", Budget(overhead=20.0, sanity=True))
-    assert all(not row.limits for row in interval_rows(results, results.chains, "write"))
+    judge_all(chain, "write", "luks+ext4", Budget(overhead=20.0, sanity=True))
+    assert all(not row.limits for row in interval_rows(*settled(results), "write"))
 
 
 def test_every_sample_is_a_point_with_its_round() -> None:
@@ -122,7 +130,7 @@ def test_every_sample_is_a_point_with_its_round() -> None:
 def test_a_stack_has_the_same_colour_in_all_pictures_and_each_has_its_own() -> None:
     results = made()
     classes: dict[str, set[str]] = {}
-    for card in cards(results, results.chains):
+    for card in cards(*settled(results)):
         for _, picture in card.pictures:
             for part in elements(picture, "g"):
                 classes.setdefault(part.get("data-stack", ""), set()).add(part.get("class", ""))
@@ -150,8 +158,8 @@ def test_the_legend_has_stacks_that_were_not_measured() -> None:
 def test_one_stack_alone_is_compared_with_nothing() -> None:
     results = measured({"ext4": {"write": 1.0}}, rounds=2)
     (chain,) = results.chains
-    assert figures.overview(results, chain) == ""
-    (caption,) = [caption for card in cards(results, [chain]) for caption, _ in card.pictures]
+    assert figures.overview(results, settle(results).chains[0]) == ""
+    (caption,) = [caption for card in cards(*settled(replace(results, chains=[chain]))) for caption, _ in card.pictures]
     assert "seconds" in caption
     with pytest.raises(ReportError, match="heatmap"):
         figures.heat_maps(results)
@@ -186,7 +194,7 @@ def _seen(colour: str, kind: str) -> list[float]:
 
 def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
     results = Results({}, [on_kernels()])
-    shown = list(interval_rows(results, results.chains, "write"))
+    shown = list(interval_rows(*settled(results), "write"))
     assert [(row.facet, row.name) for row in shown] == [("6.12", "ext4"), ("6.12", "luks")]
     assert [row.ratio for row in shown] == pytest.approx([1.1, 1.1])
     within = Results({}, [on_kernels(within=True)])
@@ -207,18 +215,18 @@ def test_the_heading_names_the_kernels_that_were_compared_and_not_that_of_their_
 def test_one_kernel_alone_is_no_facet() -> None:
     chain = on_kernels(within=True)
     chain.stacks = {name: stack for name, stack in chain.stacks.items() if stack.kernel == "6.1"}
-    assert {row.facet for row in interval_rows(Results({}, [chain]), [chain], "write")} == {""}
+    assert {row.facet for row in interval_rows(*settled(Results({}, [chain])), "write")} == {""}
 
 
 def test_the_devices_of_a_test_are_facets_of_one_picture_and_have_a_table_each() -> None:
     results = made(steps=["write"])
     (chain,) = results.chains
-    results.chains = [chain, replace(chain, device="/dev/sdb1"), replace(chain, id="another")]
+    results.chains = [chain, replace(chain, devices=["/dev/sdb1"]), replace(chain, id="another")]
     assert [[member.device for member in family] for family in families(results.chains)] == [
         ["loop", "/dev/sdb1"],
         ["loop"],
     ]
-    (card,) = cards(results, results.chains[:2])
+    (card,) = cards(*settled(replace(results, chains=results.chains[:2])))
     by_round = [caption for caption, _ in card.pictures][1:]
     assert [re.findall("seconds|loop|/dev/sdb1", caption) for caption in by_round] == [
         ["seconds", "loop"],
@@ -235,7 +243,7 @@ def test_the_devices_of_a_test_are_facets_of_one_picture_and_have_a_table_each()
 
 
 def with_latencies(rounds: int = 2, curve: list[list[float]] | None = None) -> ChainResults:
-    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=["delete", "fio"])
+    chain = ChainResults("t.py::TestIt", ["loop"], "ext4", Looks.fixed(rounds), 1, steps=["delete", "fio"])
     chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "xfs")}
     names = {
         "delete": ["latency_p50", "latency_p99", "latency_p999", "longest_stall"],
@@ -254,7 +262,7 @@ def with_latencies(rounds: int = 2, curve: list[list[float]] | None = None) -> C
 
 def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -> None:
     results = Results({}, [with_latencies()])
-    titles = [card.title for card in cards(results, results.chains)]
+    titles = [card.title for card in cards(*settled(results))]
     assert not any("latency p" in title for title in titles)
     (caption, picture) = card_of(results, "delete: latency").pictures[0]
     assert "lower" in caption
@@ -265,18 +273,18 @@ def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -
 
 def test_a_percentile_with_a_budget_has_its_own_card_as_well() -> None:
     chain = with_latencies(rounds=8)
-    chain.judge_all("delete", "xfs", Budget("latency_p99", overhead=0.1))
-    assert "delete: latency p99" in [card.title for card in cards(Results({}, [chain]), [chain])]
+    judge_all(chain, "delete", "xfs", Budget("latency_p99", overhead=0.1))
+    assert "delete: latency p99" in [card.title for card in cards(*settled(Results({}, [chain])))]
 
 
 def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
     results = Results({}, [with_latencies()])
-    (card,) = [card for card in cards(results, results.chains) if "Space" in card.title]
+    (card,) = [card for card in cards(*settled(results)) if "Space" in card.title]
     ((_, picture),) = card.pictures
     tips = {line.get("data-stack"): line.get("data-tips") for line in elements(picture, "g")}
     assert tips == dict.fromkeys(("ext4", "xfs"), "delete: 4.0 KiB|fio: 4.0 KiB")
     assert list(card.key) == ["ext4", "xfs"]
-    assert not any("Space" in card.title for card in cards(made(), made().chains))
+    assert not any("Space" in card.title for card in cards(*settled(made())))
 
 
 def test_of_the_curves_of_many_rounds_some_are_shown_the_first_and_the_last_among_them() -> None:
@@ -341,7 +349,7 @@ def test_the_page_fetches_nothing_and_holds_all_pictures() -> None:
     tags = Tags(page)
     assert tags.fetched == []
     assert tags.open == []
-    pictures = sum(len(card.pictures) for card in cards(results, results.chains))
+    pictures = sum(len(card.pictures) for card in cards(*settled(results)))
     assert page.count('class="figure"') == pictures + 1 > 10
     assert page.count("</script>") == 1
 
@@ -395,7 +403,7 @@ def test_the_page_has_the_environment_and_the_commands_that_built_each_stack() -
 
 def test_a_large_page_is_below_three_megabytes() -> None:
     chain = ChainResults(
-        "t.py::TestIt", "loop", "s0", Looks.fixed(80), 1, steps=[f"step{number}" for number in range(8)]
+        "t.py::TestIt", ["loop"], "s0", Looks.fixed(80), 1, steps=[f"step{number}" for number in range(8)]
     )
     chain.stacks = {f"s{number}": StackInfo(f"s{number}", f"s{number}") for number in range(12)}
     curve = [[number / 7, number * 1234] for number in range(200)]

@@ -8,7 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.results import Results, TestOutcome
+from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.report import findings
 from tests.unit.report.results import made
 

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import BUILT_IN, html
 from tests.unit.report.results import made
 
@@ -20,7 +20,7 @@ def hostile() -> Results:
     """Results whose chain, device, stack's text and labels are hostile."""
     results = made()
     for chain in results.chains:
-        chain.id, chain.device, chain.remarks = NAME, NAME, [NAME]
+        chain.id, chain.devices, chain.remarks = NAME, [NAME], [NAME]
         chain.stacks = {name: replace(stack, spec=NAME) for name, stack in chain.stacks.items()}
     results.labels = {"": "x", NAME: NAME}
     return results

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.judge import judge_all
+from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import csvfile, html, markdown, terminal
@@ -25,7 +27,7 @@ RAW = {f"{kind}_{size}": Metric(f"{kind}_{size}", "B") for kind in ("raw", "allo
 
 def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> ChainResults:
     """Four steps on three stacks; `slow` is partly undone in the step `link`, and absent from `dd[64K]`."""
-    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks.fixed(rounds, 0.05), 42, tables=list(tables))
+    chain = ChainResults("test_it.py::TestIt", ["loop"], "ext4", Looks.fixed(rounds, 0.05), 42, tables=list(tables))
     chain.steps = ["write", "dd[64K]", "link", "small"]
     for name in STACKS:
         chain.stacks[name] = StackInfo(name, name)
@@ -114,7 +116,7 @@ def test_no_figure_of_a_change_is_rounded_to_the_budget_that_it_breaks(
 ) -> None:
     monkeypatch.setitem(STACKS, "slow", 3.004)
     chain = made(("change", {"metrics": {"write": metric}}))
-    chain.judge_all("write", "slow", Budget(overhead=budget, metric=metric))
+    judge_all(chain, "write", "slow", Budget(overhead=budget, metric=metric))
     assert chain.worst("write", "slow") == "fail"
     _, slow = grids(View(chain), BUILT_IN)
     (cell,) = [row[4] for row in slow.rows if row[0].text.startswith("write")]
@@ -208,6 +210,7 @@ def test_html_has_tables_curves_and_what_tools_said() -> None:
     assert re.search(r'<td class="better"[^>]*><span>30.6 s</span></td>', page)
     assert "&lt;b&gt;ext4&lt;/b&gt;" in page
     assert "<b>ext4</b>" not in page
+    found = settle(found)
     curves = [card for card in cards(found, found.chains) if card.title.endswith(": operations over time")]
     assert len(curves) == len(made().steps)
     assert curves[0].pictures[0][1].count("data-tips") == 10 * len(STACKS)
@@ -216,7 +219,7 @@ def test_html_has_tables_curves_and_what_tools_said() -> None:
 def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() -> None:
     found = results("matrix")
     chain = found.chains[0]
-    chain.judge_all("write", "slow", Budget(overhead=0.3))
+    judge_all(chain, "write", "slow", Budget(overhead=0.3))
     shown, details, _ = html.report(found).partition("<details>")
     assert details
     assert re.search(r'<span class="verdict bad">[^<]* x1\.3 BROKEN</span></td>', shown)
@@ -234,7 +237,9 @@ def test_reports_say_when_and_that_a_session_ended_early() -> None:
 def counted() -> ChainResults:
     """Two rounds in which 10 flips each were made; `bad` returned wrong data in both, `absent` could not be built."""
     columns = {"seen": "reported of flips", "wrong": "wrong", "where": "kept places", "own": "only_bad"}
-    chain = ChainResults("t.py::T", "loop", "good", Looks.fixed(2, 0.05), 42, tables=[("counts", {"columns": columns})])
+    chain = ChainResults(
+        "t.py::T", ["loop"], "good", Looks.fixed(2, 0.05), 42, tables=[("counts", {"columns": columns})]
+    )
     chain.steps = ["data"]
     metrics = {
         **METRICS,

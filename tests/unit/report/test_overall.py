@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from pytest_fsstack.report.overall import MIN_ROUNDS, geometric_mean
+from pytest_fsstack.judging.overall import MIN_ROUNDS, geometric_mean
 
 
 def constant(ratios: dict[str, float], rounds: int = 8) -> dict[str, dict[int, float]]:
@@ -72,7 +72,7 @@ def noise(kind: str, generator: random.Random) -> float:
 def test_the_interval_holds_the_true_mean_as_often_as_it_says(
     rounds: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_fsstack.report.overall.DRAWS", 300)
+    monkeypatch.setattr("pytest_fsstack.judging.overall.DRAWS", 300)
     generator, covered, sessions = random.Random(7), [], 150
     for _ in range(sessions):
         disturbances = [generator.gauss(0, 0.02) for _ in range(rounds)]

@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from pytest_fsstack.command import main
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.results import Results, RoundKey
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.report import html
 from tests.install import BROWSER_PACKAGE, browser
@@ -47,13 +47,15 @@ def small() -> Results:
     chain.judgements = {step: keep_some(by_stack) for step, by_stack in chain.judgements.items()}
     latencies = {name: Metric(name, "s") for name in ("latency_p50", "latency_p99")}
     for stack in STACKS[:2]:
-        first = chain.samples["write"][stack][0]
+        first = chain.samples["write"][stack][0][0]
         values = {**first.values, "latency_p50": 1e-5, "latency_p99": 1e-3, "used_bytes": 1e6}
         kept = {"curve": [[0, 0], [1, 5], [2, 7]], "log": "what it printed"}
         chain.add("write", stack, Sample(values, latencies, kept), 0)
-    few = structs.replace(chain, device="/dev/sdb1", samples={})
+    few = structs.replace(chain, devices=["/dev/sdb1"], samples={})
     for step, stack, samples in chain.all_samples():
-        few.samples.setdefault(step, {})[stack] = {number: samples[number] for number in (1, 2) if samples}
+        few.samples.setdefault(step, {})[stack] = {
+            0: {number: samples[RoundKey(0, number)] for number in (1, 2) if samples}
+        }
     return structs.replace(results, chains=[chain, few])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, KernelBoot, PlannedStack, Policy, StepRun
-from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.series import series
 from tests.unit.report.results import measured
@@ -22,7 +23,7 @@ def chain(rounds: int = 8) -> ChainResults:
 
 def test_a_run_has_its_figures_and_overheads_by_name() -> None:
     made = chain()
-    made.judge_all("write", "luks", Budget(overhead=0.1))
+    judge_all(made, "write", "luks", Budget(overhead=0.1))
     found = {each.name: each for each in series(Results({}, [made], labels={"commit": "c0ffee"}))}
     assert list(found) == [
         "t.py::TestIt::write::ext4::seconds",

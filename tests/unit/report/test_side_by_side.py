@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.judging.results import TestOutcome
+from pytest_fsstack.records.results import TestOutcome
 from pytest_fsstack.report import html, markdown
 from pytest_fsstack.report.answer import Problem, problems
 from pytest_fsstack.report.figures import families, rows
@@ -45,7 +45,7 @@ def test_a_test_has_a_facet_for_each_machine() -> None:
 def test_a_failed_test_of_one_machine_is_reported_with_its_name() -> None:
     run = made(3, ["write"])
     (chain,) = run.chains
-    chain.device = "loop, ram"
+    chain.devices = ["loop", "ram"]
     test = TestOutcome("t.py::test", "failed", "device gone", chain=chain.id, device="ram", step="write", stack="luks")
     run.tests = {test.id: test}
     found = side_by_side({"laptop": made(3, ["write"]), "server": run})

@@ -1,32 +1,19 @@
 """The results of a session as JSON, for reports, the history, comparisons and later sessions.
 
-The record types define the format. `loads` reverses `dumps`, except for facts that `dumps` derives for other programs.
+The record types define the format. `loads` reverses `dumps`.
 docs/results.md describes the fields, and `schema` defines them exactly.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Iterable, Iterator
-from math import isfinite, sqrt
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.names import kind_of, name_of
-from pytest_fsstack.judging.results import (
-    EMULATED,
-    FORMAT,
-    ROUNDS_OF_A_BOOT,
-    ChainResults,
-    Derived,
-    Figure,
-    Overhead,
-    Results,
-)
-from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.environment import Environment
+from pytest_fsstack.records.results import FORMAT, ChainResults, Results
 from pytest_fsstack.records.sample import METRICS, Sample
 
 
@@ -61,13 +48,13 @@ def schema() -> dict[str, Any]:
 
 
 def dumps(results: Results) -> str:
-    """Return results as indented JSON, with derived facts about each step on a stack."""
-    return msgspec.json.format(_encode(results), indent=2).decode() + "\n"
+    """Return results as indented JSON."""
+    return msgspec.json.format(_as_json(results), indent=2).decode() + "\n"
 
 
 def line(results: Results) -> str:
     """Return results as one line of JSON without a newline. `loads` reads it too."""
-    return _encode(results).decode()
+    return _as_json(results).decode()
 
 
 def loads(text: str | bytes) -> Results:
@@ -105,20 +92,20 @@ def check_format(content: bytes) -> None:
 
 def _check(chain: ChainResults) -> None:
     """Raise ValueError if a chain refers to a step, stack or round that it does not have."""
-    for table in (chain.samples, chain.judgements, chain.notes):
+    for table in (chain.samples, chain.judgements, chain.notes, chain.derived):
         for step, by_stack in table.items():
             if step not in chain.steps:
                 raise ValueError(f"{chain.id}: there is no step {step}")
             if unknown := by_stack.keys() - chain.stacks.keys():
                 raise ValueError(f"{chain.id}: there is no stack {min(unknown)}")
+    readings = [reading for by in chain.derived.values() for one in by.values() for reading in one.readings.values()]
+    referred = {*chain.overall, *(reading.reference for reading in readings if reading.reference)}
+    if unknown := referred - chain.stacks.keys():
+        raise ValueError(f"{chain.id}: there is no stack {min(unknown)}")
     for step, stack, samples in chain.all_samples():
         names = {name for sample in samples.values() for name in sample.values}
         if unknown := names - METRICS.keys() - chain.own_metrics.get(step, {}).keys():
             raise ValueError(f"{chain.id}: {step} on {stack} has an undefined metric: {min(unknown)}")
-
-
-def _encode(results: Results) -> bytes:
-    return _as_json(replace(results, chains=[replace(chain, derived=_derived(chain)) for chain in results.chains]))
 
 
 def _as_json(results: Results) -> bytes:
@@ -165,10 +152,13 @@ def _of_last_round(chain: ChainResults) -> ChainResults:
         line.discarded = chain.discarded[-1:]
         return line
     line.orders, line.conditions = chain.orders[-1:], chain.conditions[-1:]
-    for step, stack, samples in chain.all_samples():
-        for number, sample in samples.items():
-            if number % ROUNDS_OF_A_BOOT == chain.rounds - 1:
-                line.samples.setdefault(step, {}).setdefault(stack, {})[number] = sample
+    number = chain.rounds - 1
+    for step, by_stack in chain.samples.items():
+        for stack, by_boot in by_stack.items():
+            for boot, samples in by_boot.items():
+                if number in samples:
+                    of_stack = line.samples.setdefault(step, {}).setdefault(stack, {})
+                    of_stack[boot] = {number: samples[number]}
     return line
 
 
@@ -191,7 +181,7 @@ def _is_log_line(text: bytes) -> bool:
 
 def _merged(lines: Iterable[bytes]) -> Results:
     """Merge the lines of a log into results. Raises ValueError if a line is missing."""
-    results, chains = Results(), dict[tuple[str, str], ChainResults]()
+    results, chains = Results(), dict[Hashable, ChainResults]()
     rounds = 0
     for number, text in enumerate(lines, start=1):
         line = msgspec.json.decode(text, type=LogLine)
@@ -199,8 +189,9 @@ def _merged(lines: Iterable[bytes]) -> Results:
             raise ValueError(f"line {number} of the log has the number {line.line}")
         rounds += any(chain.orders or chain.discarded for chain in line.chains)
         for chain in line.chains:
-            _add_rounds(chain, chains.pop((chain.id, chain.device), None))
-            chains[chain.id, chain.device] = chain
+            key = (chain.id, *chain.devices, chain.view)
+            _add_rounds(chain, chains.pop(key, None))
+            chains[key] = chain
         results = Results(**{**_fields(line), "tests": {**results.tests, **line.tests}})
     results.chains = list(chains.values())
     if not results.stop:
@@ -215,119 +206,8 @@ def _add_rounds(chain: ChainResults, before: ChainResults | None) -> None:
     chain.orders = before.orders + chain.orders
     chain.conditions = before.conditions + chain.conditions
     chain.discarded = before.discarded + chain.discarded
-    for step, stack, samples in chain.all_samples():
-        before.samples.setdefault(step, {}).setdefault(stack, {}).update(samples)
+    for step, by_stack in chain.samples.items():
+        for stack, by_boot in by_stack.items():
+            for boot, samples in by_boot.items():
+                before.samples.setdefault(step, {}).setdefault(stack, {}).setdefault(boot, {}).update(samples)
     chain.samples = before.samples
-
-
-# -- what follows from the samples ------------------------------------------------------------------------------------
-
-
-def _derived(chain: ChainResults) -> dict[str, dict[str, Derived]]:
-    return {step: {stack: derive(chain, step, stack) for stack in chain.stacks} for step in chain.steps}
-
-
-def derive(chain: ChainResults, step: str, stack: str, only: Collection[str] | None = None) -> Derived:
-    """Derive the facts about a step on a stack, for all metrics or only these."""
-    metrics = dict.fromkeys(name for _, sample in sorted(chain.of(step, stack).items()) for name in sample.values)
-    return Derived(
-        chain.worst(step, stack),
-        chain.doubt(step, stack),
-        chain.incomplete(step, stack),
-        {name: _figure(chain, step, stack, name) for name in metrics if only is None or name in only},
-    )
-
-
-def _figure(chain: ChainResults, step: str, stack: str, name: str) -> Figure:
-    metric = chain.metric(step, stack, name)
-    assert metric is not None
-    return Figure(
-        name_of(chain, step, stack, name),
-        metric.unit,
-        metric.better,
-        metric.resolution,
-        statistics.median(chain.series(step, stack, name)),
-        _overhead(chain, step, stack, name),
-    )
-
-
-def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead | None:
-    estimate = chain.estimate(step, stack, name)
-    if estimate is None:
-        return None
-    ratios = list(chain.log_ratios(step, stack, name).values()) if chain.paired else []
-    return Overhead(
-        name_of(chain, step, stack, name, kind_of(chain, stack)),
-        chain.reference(stack),
-        estimate.overhead,
-        estimate.low,
-        estimate.high if isfinite(estimate.high) else None,
-        estimate.confidence,
-        estimate.rounds,
-        statistics.stdev(ratios) / sqrt(len(ratios)) if len(ratios) > 1 else None,
-    )
-
-
-# -- records of other programs -----------------------------------------------------------------------------------------
-
-
-def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
-    """Return the facts about a step on a stack, for records of other programs. Empty if nothing was measured."""
-    samples = chain.of(step, stack)
-    if not samples:
-        return {}
-    whole = derive(chain, step, stack)
-    facts: dict[str, Any] = msgspec.to_builtins(
-        {
-            "stack": chain.stacks[stack].spec,
-            "device": chain.device,
-            "baseline": chain.baseline,
-            "seed": chain.seed,
-            "rounds": sorted(samples),
-            "samples": {name: chain.series(step, stack, name) for name in whole.figures},
-            "judgements": chain.judgements_of(step, stack),
-            "derived": whole,
-            "note": chain.note(step, stack),
-            "emulated": chain.is_emulated(stack),
-        }
-    )
-    return facts
-
-
-def properties(chain: ChainResults, step: str, stack: str, *, full: bool = True) -> list[tuple[str, object]]:
-    """Return the properties for JUnit. Empty if nothing was measured.
-
-    If not `full`: the verdict, the rounds, the seconds, and the overheads that have a budget.
-    """
-    if not chain.of(step, stack):
-        return []
-    whole, judgements = derive(chain, step, stack), chain.judgements_of(step, stack)
-    pairs: list[tuple[str, object]] = [("emulated", EMULATED)] if chain.is_emulated(stack) else []
-    if full:
-        pairs += [("stack", chain.stacks[stack].spec), ("device", chain.device)]
-        pairs += [("baseline", chain.baseline), ("seed", chain.seed)]
-    pairs += [("doubt", whole.doubt), ("verdict", whole.verdict), ("incomplete", whole.incomplete)]
-    pairs.append(("rounds", len(chain.of(step, stack))))
-    judged = {judgement.budget.metric for judgement in judgements} or {"seconds"}
-    for name, figure in whole.figures.items():
-        pairs += _of_figure(name, figure, full, name in judged)
-    for judgement in judgements:
-        pairs += _of_budget(judgement.budget)
-    return [(name, value) for name, value in pairs if value not in (None, "")]
-
-
-def _of_figure(name: str, figure: Figure, full: bool, judged: bool) -> Iterator[tuple[str, object]]:
-    if full or judged or name == "seconds":
-        yield name, figure.median
-    if full:
-        yield f"{name}_unit", figure.unit
-    if figure.overhead and (full or judged):
-        yield f"{name}_estimate", figure.overhead.estimate
-        yield f"{name}_low", figure.overhead.low
-        yield f"{name}_high", figure.overhead.high
-        yield f"{name}_confidence", figure.overhead.confidence if full else None
-
-
-def _of_budget(budget: Budget) -> Iterator[tuple[str, object]]:
-    yield f"{budget.metric}_budget", budget.overhead
-    yield f"{budget.metric}_limit", budget.limit

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import expm1, fsum, inf, log1p, sqrt
 from statistics import NormalDist, median
+from typing import Any
 
+from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import of_step
-from pytest_fsstack.report.quantiles import student_quantile
 
 #: The number of bootstrap draws. The ends of the interval vary by about 2 % of its width between seeds.
 DRAWS = 2000
@@ -25,6 +26,49 @@ DRAWS = 2000
 MIN_ROUNDS = 4
 CONFIDENCE = 0.9
 _SEED = 20150521
+
+
+def of_step(by_step: Mapping[str, Any], step: str, default: Any) -> Any:
+    """Return the entry of a step, by its name with or without its parameters."""
+    return by_step.get(step, by_step.get(step.partition("[")[0], default))
+
+
+def main_metric(chain: ChainResults, step: str) -> str:
+    """Return what a step is compared by: the time, unless the scenario's tables name another metric."""
+    for _, options in chain.tables:
+        metrics = options.get("metrics")
+        if isinstance(metrics, Mapping) and (names := of_step(metrics, step, "")):
+            return names if isinstance(names, str) else str(names[0])
+    return "seconds"
+
+
+def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
+    """Return the weights of steps that the user chose; steps without one weigh 1."""
+    environment = results.environment if chain.environment is None else chain.environment
+    chosen: Mapping[str, float] = environment.get("settings", {}).get("weights", {})
+    return chosen
+
+
+def with_all_steps(
+    chain: ChainResults, estimate: Callable[[str, str, str], Estimate | None]
+) -> dict[str, dict[str, Estimate]]:
+    """Return the estimates of all steps for each stack that has them, without controls, references and emulated CPUs.
+
+    A step that lacks rounds on a stack has no estimate here. A stack that failed has not won.
+    """
+    estimates = {
+        stack: {
+            step: cost
+            for step in chain.steps
+            if not chain.note(step, stack) and (cost := estimate(step, stack, main_metric(chain, step)))
+        }
+        for stack in chain.stacks
+    }
+    every = {step for steps in estimates.values() for step in steps}
+    left_out = [stack for stack in chain.stacks if stack in chain.controls or chain.is_emulated(stack)]
+    return {
+        stack: steps for stack, steps in estimates.items() if steps and steps.keys() == every and stack not in left_out
+    }
 
 
 def geometric_mean(

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pytest_fsstack.judging.results import IN_EACH_KERNEL, ChainResults
+from pytest_fsstack.records.results import ChainResults
 
 #: `figure`: in the unit of its metric. `overhead`: over the reference on the same kernel. `kernel_overhead`: over the
 #: same stack on the first kernel.
 Kind = Literal["figure", "overhead", "kernel_overhead"]
 
 
-def test_of(chain: ChainResults) -> str:
-    """Return the test or class of a chain, as pytest names it."""
-    return chain.id.removesuffix(IN_EACH_KERNEL)
-
-
 def name_of(chain: ChainResults, step: str, stack: str, metric: str, kind: Kind = "figure") -> str:
     """Return a series name: ``test_mail.py::TestMail::deliver::luks+ext4::seconds``. Overheads add ``::overhead``."""
-    words = [test_of(chain), step, chain.stacks[stack].name, metric, *([] if kind == "figure" else [kind])]
+    words = [chain.id, step, chain.stacks[stack].name, metric, *([] if kind == "figure" else [kind])]
     return "::".join(words)
 
 

@@ -1,0 +1,321 @@
+"""The judge: budgets against the samples of a chain. Each overhead is that of a stack over its reference."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_fsstack.judging import runs, verdict
+from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs, cost, could_change
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Judgement, RoundKey, Unjudged
+from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Verdict
+from pytest_fsstack.units import format_quantity, percent
+
+#: What figures of an emulated CPU mean.
+EMULATED = "shows function, not speed"
+#: Why figures in time have no verdict there, and what to do.
+NOT_ON_EMULATED = (
+    f"not judged, because the CPU is emulated, which {EMULATED}: measure with KVM, or judge anyway with "
+    "--fsstack-judge-emulated"
+)
+#: The difference of log-ratios above which figures are marked as coarse.
+_COARSE = 0.01
+#: The smallest and largest possible log-ratio of each round, by its number.
+Bounds = Mapping[int, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The log-ratios of a stack to its reference by round, for rounds with both. More is worse.
+
+    `bounds` are empty if the figures are exact enough. With several boots, both are medians of the rounds of each boot,
+    by its number.
+    """
+
+    ratios: Mapping[int, float]
+    bounds: Bounds
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the resolution of the figures limits the overhead's precision."""
+        return any(high - low > _COARSE for low, high in self.bounds.values())
+
+
+def compared(chain: ChainResults, step: str, stack: str, name: str) -> Compared:
+    """Return the log-ratios of a metric. Empty if nothing compares."""
+    metric = chain.metric(step, stack, name)
+    samples, base = chain.of(step, stack), chain.of(step, chain.reference(stack))
+    rounds = [key for key in samples if name in _comparable(samples[key]) and name in _comparable(base.get(key))]
+    pairs = [(samples[key].values[name], base[key].values[name]) for key in rounds]
+    # A ratio needs two positive figures, or a resolution that replaces zero.
+    if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
+        return Compared({}, {})
+    of_metric: dict[str, Any] = {"better": metric.better, "resolution": metric.resolution}
+    ratios = _by_boot(chain, rounds, verdict.log_ratios(*zip(*pairs), **of_metric))
+    bounds = verdict.bounds(*zip(*pairs), **of_metric)
+    if metric.unit == "B":
+        # A device transfers whole sectors, so none are exactly none.
+        bounds = [pair if any(figures) else (0.0, 0.0) for pair, figures in zip(bounds, pairs)]
+    lows, highs = (_by_boot(chain, rounds, [pair[side] for pair in bounds]) for side in (0, 1))
+    return Compared(ratios, {number: (low, highs[number]) for number, low in lows.items()})
+
+
+def log_ratios(chain: ChainResults, step: str, stack: str, name: str) -> Mapping[int, float]:
+    """Return the log-ratios of a metric by round, or their median by boot. Empty if nothing compares."""
+    return compared(chain, step, stack, name).ratios
+
+
+def _comparable(sample: Sample | None) -> Mapping[str, float]:
+    """Return a sample's figures, or none if the stack did not do its work."""
+    return sample.values if sample and not sample.incomplete else {}
+
+
+def _by_boot(chain: ChainResults, rounds: list[RoundKey], values: list[float]) -> dict[int, float]:
+    """Return values of rounds by round, or their median by boot."""
+    if chain.boots == 1:
+        return {key.number: value for key, value in zip(rounds, values)}
+    boots: dict[int, list[float]] = {}
+    for key, value in zip(rounds, values):
+        boots.setdefault(key.boot, []).append(value)
+    return dict(enumerate(statistics.median(of_boot) for of_boot in boots.values()))
+
+
+def _boots(chain: ChainResults, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
+    """Return a figure for each boot of a stack and of its reference, or None if nothing is comparable.
+
+    A round's log-ratio is relative to the median of all these boots in that round, which removes a drift of the
+    machine. A boot's figure is the pseudo-median of the rounds that all boots have (Hodges & Lehmann).
+    """
+    metric, sides = chain.metric(step, stack, name), (stack, chain.reference(stack))
+    boots: tuple[dict[int, dict[int, float]], ...] = ({}, {})
+    for side, rounds_of in zip(sides, boots):
+        for key, sample in chain.of(step, side).items():
+            if name in _comparable(sample):
+                rounds_of.setdefault(key.boot, {})[key.number] = sample.values[name]
+    every = [rounds for rounds_of in boots for rounds in rounds_of.values()]
+    if metric is None or not all(boots) or not (shared := set(every[0]).intersection(*every)):
+        return None
+    if not metric.resolution and min(rounds[index] for rounds in every for index in shared) <= 0:
+        return None
+    typical = [statistics.median(rounds[index] for rounds in every) for index in shared]
+
+    def figure(rounds: dict[int, float]) -> float:
+        values = [rounds[index] for index in shared]
+        return runs.pseudo_median(
+            verdict.log_ratios(values, typical, better=metric.better, resolution=metric.resolution)
+        )
+
+    new, old = ([figure(rounds) for rounds in rounds_of.values()] for rounds_of in boots)
+    return new, old
+
+
+# -- estimates ---------------------------------------------------------------------------------------------------------
+
+
+def estimate(chain: ChainResults, step: str, stack: str, metric: str, rounds: Compared) -> Estimate | None:
+    """Return the overhead with its interval, or None for a reference and if nothing is comparable."""
+    if stack == chain.reference(stack):
+        return None
+    if not chain.paired:
+        sides = _boots(chain, step, stack, metric)
+        return runs.estimate(*sides, chain.looks.alpha) if sides else None
+    if not rounds.ratios:
+        return None
+    judged = [
+        judgement
+        for judgement in chain.judgements_of(step, stack)
+        if judgement.budget.metric == metric and judgement.budget.overhead is not None
+    ]
+    verdicts = [*(judgement.confirmed for judgement in judged), *(judgement.verdict for judgement in judged)]
+    if final := next(filter(None, verdicts), None):
+        return final.estimate
+    planned = _planned(chain, rounds.ratios)
+    return verdict.judge(planned, 0.0, _looks_of(chain, stack), bounds=rounds.bounds).estimate if planned else None
+
+
+def _looks_of(chain: ChainResults, stack: str) -> Looks:
+    """Return the plan of a stack. Without a budget it runs a single block, whatever the figures are.
+
+    A control runs as long as any other stack.
+    """
+    has_budgets = any(
+        judgements for _, judged, judgements in chain.all_judgements() if judged == stack or stack in chain.controls
+    )
+    if has_budgets or len(chain.looks.rounds) == 1:
+        return chain.looks
+    return Looks.fixed(chain.looks.rounds[0], chain.looks.alpha)
+
+
+def _planned(chain: ChainResults, ratios: Mapping[int, float]) -> Mapping[int, float]:
+    if chain.confirmation is None:
+        return ratios
+    return {number: ratio for number, ratio in ratios.items() if number < chain.confirmation.start}
+
+
+def _run(chain: ChainResults) -> int | None:
+    """Return the number of rounds so far without confirmation. Each of several boots counts as one."""
+    planned = chain.confirmation.start if chain.confirmation else chain.rounds
+    return planned if chain.boots == 1 else None
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def judge_all(chain: ChainResults, step: str, stack: str, *budgets: Budget) -> None:
+    """Judge the budgets of a step on a stack with the samples so far, and keep the judgements in the chain."""
+    chain.judgements.setdefault(step, {})[stack] = [judge(chain, step, stack, budget) for budget in budgets]
+
+
+def judge(chain: ChainResults, step: str, stack: str, budget: Budget) -> Judgement:
+    """Return the verdict on one budget with the samples so far."""
+    if not chain.of(step, stack):
+        return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
+    if reason := chain.incomplete(step, stack):
+        text = f"{budget.metric}: {stack} did not do the work: {reason}"
+        return Judgement(budget, None, text, Unjudged.NOT_DONE)
+    metric = chain.metric(step, stack, budget.metric)
+    if metric is None:
+        every = chain.metrics(step)
+        text = f"{step} has no metric {budget.metric!r} here; it has: {', '.join(every)}"
+        if budget.metric in every:
+            text = f"{step} records the metric {budget.metric!r} on other stacks, but not on {stack}"
+        return Judgement(budget, None, text, Unjudged.NO_METRIC)
+    if mistake := budget.wrong_sign(metric.better):
+        return Judgement(budget, None, mistake, Unjudged.UNFIT)
+    emulated = chain.is_emulated(stack) if budget.limit is None else chain.stacks[stack].emulated
+    if emulated and metric.is_of_time and not chain.judges_emulated:
+        return Judgement(budget, None, f"{metric.name}: {NOT_ON_EMULATED}", Unjudged.EMULATED)
+    if budget.limit is not None:
+        return _judge_limit(chain, step, stack, metric, budget, budget.limit)
+    assert budget.overhead is not None
+    judge_overhead = _judge_rounds if chain.paired else _judge_boots
+    return judge_overhead(chain, step, stack, metric, budget, budget.overhead)
+
+
+def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
+    """Judge an absolute limit by the stack's rounds alone."""
+    samples = chain.of(step, stack)
+    figures = _planned(
+        chain, {key.number: sample[metric.name] for key, sample in samples.items() if metric.name in sample.values}
+    )
+    if not figures:
+        return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
+    series = list(figures.values())
+    # Zero is far below any limit, but has no logarithm.
+    resolution = metric.resolution or limit * 1e-9
+    ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
+    judged = verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, _run(chain))
+    bound = "at most" if metric.better == "lower" else "at least"
+    text = (
+        f"{metric.name}: median of these {len(series)} rounds "
+        f"{format_quantity(statistics.median(series), metric.unit)}, "
+        f"budget {bound} {format_quantity(limit, metric.unit)}"
+    )
+    return Judgement(budget, judged, text)
+
+
+def _judge_rounds(
+    chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, overhead: float
+) -> Judgement:
+    """Judge an overhead by rounds of one boot. Each round is a pair of the stack and its reference."""
+    rounds = compared(chain, step, stack, metric.name)
+    if not (planned := _planned(chain, rounds.ratios)):
+        return _without_pairs(chain, step, stack, metric, budget)
+    judged = verdict.judge(planned, overhead, chain.looks, _run(chain), rounds.bounds)
+    confirmed = _confirm(chain, rounds, overhead) if judged.outcome == "fail" else None
+    if confirmed is None:
+        return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
+    verb = {"fail": "confirm", "pass": "refute", "inconclusive": "do not confirm"}[confirmed.outcome]
+    text = (
+        f"{metric.name}: {verdict.describe(confirmed)}; these fresh rounds {verb} what the first "
+        f"{judged.estimate.rounds} say: {percent(judged.estimate.overhead, overhead)}"
+    )
+    return Judgement(budget, judged, text, confirmed=confirmed)
+
+
+def _confirm(chain: ChainResults, rounds: Compared, overhead: float) -> Verdict | None:
+    """Return the verdict of the fresh rounds, or None."""
+    if chain.confirmation is None:
+        return None
+    start, looks = chain.confirmation.start, chain.confirming
+    # Later rounds that ran for other stacks are not part of the plan.
+    fresh = {number - start: ratio for number, ratio in rounds.ratios.items() if 0 <= number - start < looks.max_rounds}
+    if not fresh:
+        return None
+    bounds = {number - start: pair for number, pair in rounds.bounds.items()}
+    return verdict.judge(fresh, overhead, looks, min(chain.rounds - start, looks.max_rounds), bounds)
+
+
+def _without_pairs(chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget) -> Judgement:
+    base = chain.reference(stack)
+    figures = [chain.series(step, name, metric.name) for name in (stack, base)]
+    if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
+        text = f"{metric.name}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
+        return Judgement(budget, None, text, Unjudged.UNFIT)
+    # It may have been measured, but without this metric.
+    recorded = f"{step} does not record {metric.name!r} on it" if chain.of(step, base) else "it was not measured"
+    note = chain.note(step, base) or recorded
+    text = f"{metric.name}: nothing to compare with: baseline {base}: {note}"
+    return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+
+
+def _judge_boots(
+    chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, overhead: float
+) -> Judgement:
+    """Judge an overhead between boots. Each boot is one figure, and there are no pairs."""
+    sides = _boots(chain, step, stack, metric.name)
+    if sides is None:
+        text = f"{metric.name}: nothing to compare with: no round was measured in all boots of both kernels"
+        return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+    judged = runs.judge(*sides, overhead, chain.looks.alpha)
+    if judged is None:
+        number, alpha = f"{len(sides[0])} against {len(sides[1])} boots", chain.looks.alpha
+        text = (
+            f"{metric.name}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
+            f"{runs.min_runs(alpha)} of each (--fsstack-boots)"
+        )
+        return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
+    return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
+
+
+# -- carry-over --------------------------------------------------------------------------------------------------------
+
+
+def doubts(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> list[CarryOver]:
+    """Return the carry-over that could change a verdict. Absolute limits are never affected."""
+    final = judgement.final
+    if final is None or final.outcome == "inconclusive" or judgement.budget.overhead is None:
+        return []
+    info = chain.stacks[stack]
+    place = (step, judgement.budget.metric, info.name, info.kernel)
+    return [carry for carry in chain.carry_over if carry.concerns(*place) and could_change(carry, final)]
+
+
+def find_carry_over(chain: ChainResults) -> list[CarryOver]:
+    """Return effects of the previous run on judged figures, or else on times, the most significant first."""
+    rounds, metrics = [], {step: chain.compared_metrics(step) for step in chain.steps}
+    figures = _figures_by_round(chain, metrics)
+    for number in range(chain.rounds + 1):
+        rounds += [Round(discarded.order) for discarded in chain.discarded if discarded.replaced_by == number]
+        if number < chain.rounds:
+            rounds.append(Round(chain.orders[number], figures.get(number, {})))
+    return carry_overs(rounds, f"{chain.seed} {chain.id}")
+
+
+def _figures_by_round(
+    chain: ChainResults, metrics: Mapping[str, list[str]]
+) -> dict[int, dict[FigureKey, dict[str, float]]]:
+    """Return the figures by round, then by step and metric, then by stack."""
+    figures: dict[int, dict[FigureKey, dict[str, float]]] = {}
+    for step, stack, samples in chain.all_samples():
+        defined = chain.defined_metrics(step)
+        for key, sample in samples.items():
+            for metric in metrics[step] if not sample.incomplete else ():
+                if metric in sample.values:
+                    of_round = figures.setdefault(key.number, {})
+                    of_round.setdefault((step, metric, ""), {})[stack] = cost(sample, defined[metric])
+    return figures

@@ -1,0 +1,76 @@
+"""Records of other programs: the facts about a test in pytest-benchmark's files and in JUnit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from pytest_fsstack.judging.judge import EMULATED
+from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.readings import Reading
+
+
+def facts(readings: Readings, step: str, stack: str) -> dict[str, Any]:
+    """Return the facts about a step on a stack, for records of other programs. Empty if nothing was measured."""
+    chain, samples, whole = readings.chain, readings.chain.of(step, stack), readings.derived(step, stack)
+    if not samples:
+        return {}
+    facts: dict[str, Any] = msgspec.to_builtins(
+        {
+            "stack": chain.stacks[stack].spec,
+            "device": chain.device,
+            "baseline": chain.baseline,
+            "seed": chain.seed,
+            "rounds": [key.number for key in samples],
+            "samples": {name: chain.series(step, stack, name) for name in whole.readings},
+            "judgements": chain.judgements_of(step, stack),
+            "derived": whole,
+            "note": chain.note(step, stack),
+            "emulated": chain.is_emulated(stack),
+        }
+    )
+    return facts
+
+
+def properties(readings: Readings, step: str, stack: str, *, full: bool = True) -> list[tuple[str, object]]:
+    """Return the properties for JUnit. Empty if nothing was measured.
+
+    If not `full`: the verdict, the rounds, the seconds, and the overheads that have a budget.
+    """
+    chain, whole = readings.chain, readings.derived(step, stack)
+    judgements = chain.judgements_of(step, stack)
+    if not whole.samples:
+        return []
+    pairs: list[tuple[str, object]] = [("emulated", EMULATED)] if chain.is_emulated(stack) else []
+    if full:
+        pairs += [("stack", chain.stacks[stack].spec), ("device", chain.device)]
+        pairs += [("baseline", chain.baseline), ("seed", chain.seed)]
+    pairs += [("doubt", whole.doubt), ("verdict", whole.verdict), ("incomplete", whole.incomplete)]
+    pairs.append(("rounds", whole.samples))
+    judged = {judgement.budget.metric for judgement in judgements} or {"seconds"}
+    for name, reading in whole.readings.items():
+        pairs += _of_reading(name, reading, full, name in judged)
+    for judgement in judgements:
+        pairs += _of_budget(judgement.budget)
+    return [(name, value) for name, value in pairs if value not in (None, "")]
+
+
+def _of_reading(name: str, reading: Reading, full: bool, judged: bool) -> Iterator[tuple[str, object]]:
+    if full or judged or name == "seconds":
+        yield name, reading.median
+    if full:
+        yield f"{name}_unit", reading.metric.unit
+    if reading.estimate and (full or judged):
+        yield f"{name}_estimate", reading.estimate.overhead
+        yield f"{name}_low", reading.estimate.low
+        yield f"{name}_high", reading.estimate.high if isfinite(reading.estimate.high) else None
+        yield f"{name}_confidence", reading.estimate.confidence if full else None
+
+
+def _of_budget(budget: Budget) -> Iterator[tuple[str, object]]:
+    yield f"{budget.metric}_budget", budget.overhead
+    yield f"{budget.metric}_limit", budget.limit

@@ -1,0 +1,179 @@
+"""Readings of a chain: what follows from its samples and judgements, each computed once. Reports read nothing else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from math import isfinite, log, log1p
+
+from msgspec.structs import replace
+
+from pytest_fsstack.judging import judge, overall, runs
+from pytest_fsstack.judging.carry_over import in_words
+from pytest_fsstack.judging.verdict import GRID, log_ratios as logarithms, overhead_beside
+from pytest_fsstack.records import saved
+from pytest_fsstack.records.names import kind_of, name_of
+from pytest_fsstack.records.readings import Derived, Ratios, Reading
+from pytest_fsstack.records.results import ChainResults, Results, worst
+from pytest_fsstack.records.sample import Metric
+from pytest_fsstack.records.verdicts import Estimate
+
+#: The factor between the ratio of two medians and the overhead from which on they may contradict each other.
+_MUCH = 1.05
+
+
+class Readings:
+    """The readings of a chain. Those in its record are used, and others are computed when they are first read.
+
+    Do not change the chain while readings of it are in use.
+    """
+
+    def __init__(self, chain: ChainResults) -> None:
+        self.chain = chain
+        self._readings: dict[tuple[str, str, str], Reading | None] = {}
+        self._compared: dict[tuple[str, str, str], judge.Compared] = {}
+
+    def of(self, step: str, stack: str, metric: str = "seconds") -> Reading | None:
+        """Return the reading of a metric of a step on a stack, or None if it was not measured."""
+        if self.chain.derived:
+            return self.chain.reading(step, stack, metric)
+        key = (step, stack, metric)
+        if key not in self._readings:
+            self._readings[key] = self._read(*key)
+        return self._readings[key]
+
+    def derived(self, step: str, stack: str, only: Iterable[str] | None = None) -> Derived:
+        """Return what is known of a step on a stack, with the readings of all metrics or only these."""
+        chain = self.chain
+        if chain.derived:
+            return chain.known(step, stack)
+        samples = chain.of(step, stack)
+        names = dict.fromkeys(name for sample in samples.values() for name in sample.values)
+        chosen = names if only is None else [name for name in only if name in names]
+        readings = {name: reading for name in chosen if (reading := self.of(step, stack, name))}
+        outcome, incomplete = chain.worst(step, stack), chain.incomplete(step, stack)
+        return Derived(
+            len(samples), outcome, self.doubt(step, stack), incomplete, chain.expected(step, stack), readings
+        )
+
+    def median(self, step: str, stack: str, metric: str = "seconds") -> float | None:
+        """Return the median of a metric's samples, or None if it was not measured."""
+        reading = self.of(step, stack, metric)
+        return reading.median if reading else None
+
+    def estimate(self, step: str, stack: str, metric: str = "seconds") -> Estimate | None:
+        """Return the overhead with its interval, or None for a reference and if nothing is comparable."""
+        reading = self.of(step, stack, metric)
+        return reading.estimate if reading else None
+
+    def log_ratios(self, step: str, stack: str, metric: str = "seconds") -> Mapping[int, float]:
+        """Return the log-ratios of a metric by round (with several boots, by boot), oriented so that more is worse."""
+        return self._rounds(step, stack, metric).ratios
+
+    def doubt(self, step: str, stack: str) -> str:
+        """Return in a few words why the verdicts on a step are doubtful, or an empty text."""
+        judgements = self.chain.judgements_of(step, stack)
+        carried = [carry for judgement in judgements for carry in judge.doubts(self.chain, step, stack, judgement)]
+        reasons = dict.fromkeys(map(in_words, carried))
+        return f"the run before matters: {', '.join(reasons)}" if reasons else ""
+
+    def costs(self, weights: Mapping[str, float]) -> dict[str, Estimate]:
+        """Return the cost over all steps of each stack that has all of them."""
+        costs = {}
+        for stack, steps in overall.with_all_steps(self.chain, self.estimate).items():
+            ratios = {step: self.log_ratios(step, stack, overall.main_metric(self.chain, step)) for step in steps}
+            overheads = {step: estimate.overhead for step, estimate in steps.items()}
+            costs[stack] = overall.geometric_mean(ratios, overheads, weights)
+        return costs
+
+    def _rounds(self, step: str, stack: str, metric: str) -> judge.Compared:
+        key = (step, stack, metric)
+        if key not in self._compared:
+            self._compared[key] = judge.compared(self.chain, *key)
+        return self._compared[key]
+
+    def _read(self, step: str, stack: str, name: str) -> Reading | None:
+        chain, series = self.chain, self.chain.series(step, stack, name)
+        if not series:
+            return None
+        reference, metric = chain.reference(stack), chain.defined_metrics(step)[name]
+        judgements = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == name]
+        reading = Reading(
+            name_of(chain, step, stack, name),
+            metric,
+            statistics.median(series),
+            len(series),
+            verdict=worst(judgement.outcome for judgement in judgements),
+        )
+        if stack == reference:
+            return reading
+        rounds = self._rounds(step, stack, name)
+        estimate = judge.estimate(chain, step, stack, name, rounds)
+        return replace(
+            reading,
+            reference=reference,
+            estimate=estimate,
+            overhead_series=name_of(chain, step, stack, name, kind_of(chain, stack)),
+            ratios=_ratios(list(rounds.ratios.values())) if chain.paired else None,
+            coarse=rounds.coarse,
+            apart=_apart(metric, reading.median, self.median(step, reference, name), estimate),
+        )
+
+
+def _ratios(logs: list[float]) -> Ratios | None:
+    if not logs:
+        return None
+    return Ratios(runs.pseudo_median(logs), len(logs), statistics.stdev(logs) if len(logs) > 1 else None)
+
+
+def _apart(metric: Metric, median: float, base: float | None, estimate: Estimate | None) -> float | None:
+    """Return the overhead of the two medians, if it is clearly outside of the interval."""
+    if not (estimate and median and base) or not isfinite(estimate.high):
+        return None
+    (ratio,) = logarithms([median], [base], better=metric.better)
+    apart = overhead_beside(0.0, ratio / GRID, 1)
+    much = abs(log1p(apart) - log1p(estimate.overhead)) > log(_MUCH)
+    return apart if much and not estimate.low <= apart <= estimate.high else None
+
+
+def settle(results: Results, only: Iterable[str] | None = None) -> Results:
+    """Return results with the readings of all chains, of all metrics or only these. Chains with readings keep them."""
+    if all(map(_is_settled, results.chains)):
+        return results
+    chains = [chain if _is_settled(chain) else _settled(results, chain, only) for chain in results.chains]
+    settled = replace(results, chains=chains)
+    settled.comparison, settled.table_layouts = results.comparison, results.table_layouts
+    return settled
+
+
+def dumps(results: Results) -> str:
+    """Return results with their readings as indented JSON."""
+    return saved.dumps(settle(results))
+
+
+def settle_chain(chain: ChainResults, only: Iterable[str] | None = None) -> ChainResults:
+    """Return a chain with its readings, of all metrics or only these. One that has readings keeps them."""
+    if _is_settled(chain):
+        return chain
+    readings = Readings(chain)
+    derived = {step: {stack: readings.derived(step, stack, only) for stack in chain.stacks} for step in chain.steps}
+    return replace(chain, derived=derived)
+
+
+def _is_settled(chain: ChainResults) -> bool:
+    return bool(chain.derived or not chain.steps)
+
+
+def _settled(results: Results, chain: ChainResults, only: Iterable[str] | None) -> ChainResults:
+    return replace(settle_chain(chain, only), overall=Readings(chain).costs(overall.weights(results, chain)))
+
+
+def compared(results: Results) -> bool:
+    """Whether any step was compared with a reference on any stack that is no control."""
+    return any(
+        readings.estimate(step, stack) is not None
+        for readings in map(Readings, results.chains)
+        for step in readings.chain.steps
+        for stack in readings.chain.stacks
+        if stack not in readings.chain.controls
+    )
