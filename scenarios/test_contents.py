@@ -29,6 +29,7 @@ import pytest
 
 from pytest_fsstack import BuildError, Built, Finding, Sizes, Timed
 from pytest_fsstack.correctness import drawing, exploring, fsxfile, scripts, verdict
+from pytest_fsstack.options.settings import Settings
 
 MiB = 1 << 20
 CONTROL = "control"
@@ -169,10 +170,11 @@ def judge(
         else difference.finding(fsstack.stack.id)
         for difference in differences
     ]
-    explained = verdict.conclude(request.node, timed, fsstack, findings)
+    directory = Settings.of(request.config).counterexamples
+    explained = verdict.conclude(request.node, timed, fsstack, findings, scripts=directory)
     if explained.new:
         lines = [f"{finding.kind:<40} {finding.text}" for finding in explained.new]
         request.node.add_report_section("call", "findings", "\n".join([*lines, *LEGEND]))
-    if explained.new and explained.new[0].program and not request.config.getoption("fsstack_counterexamples"):
+    if explained.new and explained.new[0].program and not directory:
         for language, script in zip(("Python", "C"), scripts.programs(explained.new[0].program)):
             request.node.add_report_section("call", f"counterexample in {language}", script or "see that in Python")

@@ -15,12 +15,12 @@ An unmount writes everything out and drops the kernel's caches, but does not end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from pytest_fsstack import Built, Finding, Sizes, Timed
 from pytest_fsstack.correctness import verdict, xfstests
+from pytest_fsstack.options.settings import Settings
 
 GiB = 1 << 30
 
@@ -63,11 +63,11 @@ class TestXfstests:
     def test_quick(
         self, request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Suite, fsstack_seed: int
     ) -> None:
-        checkout = request.config.getoption("fsstack_xfstests")
+        checkout = Settings.of(request.config).xfstests
         if checkout is None:
             pytest.skip("needs a compiled xfstests: --fsstack-xfstests=DIRECTORY")
         different = xfstests.xfstests(
-            timed, fsstack, checkout=Path(checkout), seed=fsstack_seed, count=sizes.count, patience=sizes.patience
+            timed, fsstack, checkout=checkout, seed=fsstack_seed, count=sizes.count, patience=sizes.patience
         )
         findings = [Finding(name, f"{name}: {why}") for name, why in different.items()]
         summary = f"{len(different)} tests fail here and not on the filesystem below"

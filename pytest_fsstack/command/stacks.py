@@ -23,13 +23,13 @@ def _explain(text: str, config: pytest.Config) -> int:
 
     import pytest
 
-    from pytest_fsstack.options.built_in import brought, brought_layers
-    from pytest_fsstack.options.settings import read_settings
+    from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.preflight.explain import explained
     from pytest_fsstack.stack.model import Stack
 
-    layers = brought_layers(config)
-    device = read_settings(config, layers, frozenset(brought(config, "reports"))).devices[0]
+    settings = Settings.of(config)
+    settings.check()
+    layers, device = settings.known, settings.devices[0]
     try:
         stack = Stack.parse(text, layers)
         stack.check_device(device, layers, text)

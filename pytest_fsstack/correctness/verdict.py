@@ -65,13 +65,15 @@ def conclude(
     enough: bool = False,
     of_others: bool = True,
     expected: bool = True,
+    scripts: Path | None = None,
 ) -> Explained:
     """Fail the test after all rounds if there are findings. Those of a known fault of a layer are an expected failure.
 
     `findings` are in the order of their weight. `summary` counts them in a few words. On the scenario's own stacks and
     on a version that a fault was seen in, a fault that is not found after `enough` attempts fails the test: it was
     mended, and its declaration must go. Without `of_others`, this holds only for faults that are declared for this test
-    alone. `expected` is False for a stack that avoids the faults of its layers.
+    alone. `expected` is False for a stack that avoids the faults of its layers. `scripts` is a directory with those of
+    the findings.
     """
     known = known_faults(item, fsstack) if expected else []
     rounds = item.stash.setdefault(_ROUNDS, _Rounds())
@@ -95,7 +97,6 @@ def conclude(
         )
         rounds.mark = item.own_markers[-1]
     explained = explain(findings, known)
-    scripts = item.config.getoption("fsstack_counterexamples", None)
     if findings:
         timed.incomplete(_in_one_line(findings, explained, summary, scripts))
     timed.keep(KEPT, [*explained.lines(scripts)])

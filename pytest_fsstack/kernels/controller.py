@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack import options
 from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.judging.course import Cell, ChainPlan, Course, KernelBoot, Policy
 from pytest_fsstack.kernels import vm
@@ -33,6 +32,7 @@ from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.protocol import report_verdict
 
 if TYPE_CHECKING:
+    from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.session.state import Session
 
 #: The key of the kernel's facts in `workerinput` of a worker.
@@ -232,7 +232,7 @@ class Controller:
         if chain in self._plans:
             course = self._course(chain)
             course.conclude(self._comparisons)
-            full = options.value(self.config, "junit") == "full"
+            full = self.settings.junit == "full"
             for place, plan in self._plans[chain].items():
                 cells = [(test.step, Cell(test.stack, *place)) for test in plan.tests]
                 reports[place] = [
@@ -406,7 +406,7 @@ def start(config: pytest.Config, session: Session) -> Controller:
         raise pytest.UsageError("--fsstack-kernel needs pytest-xdist and virtme-ng: pip install pytest-fsstack[kernel]")
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         raise pytest.UsageError("--fsstack-kernel starts workers of its own: leave -n and --tx out")
-    controller = Controller(config, plan_of(config), session)
+    controller = Controller(config, plan_of(session.settings), session)
     session.catch_signals()
     try:
         with signals.during(signals.State.TEST):
@@ -418,12 +418,11 @@ def start(config: pytest.Config, session: Session) -> Controller:
     return controller
 
 
-def plan_of(config: pytest.Config) -> Plan:
+def plan_of(settings: Settings) -> Plan:
     """Return the plan of the command line. Raises `pytest.UsageError`."""
-    source = options.given_for(config, "kernel")
-    where = source.where if source else "--fsstack-kernel"
+    where = settings.origin("kernel")
     try:
-        kernels = tuple(resolve(text, cache_directory()) for text in options.value(config, "kernel"))
+        kernels = tuple(resolve(text, cache_directory()) for text in settings.kernels)
     except KernelError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     names = [kernel.name for kernel in kernels]
@@ -431,11 +430,11 @@ def plan_of(config: pytest.Config) -> Plan:
         raise pytest.UsageError(f"{where}: two kernels have the name {twice}; rename one: 'other = KERNEL'")
     return Plan(
         kernels=kernels,
-        boots=options.boots(config),
-        memory=f"{options.value(config, 'vm-memory') >> 20}M",
-        cpus=options.value(config, "vm-cpus") or min(4, len(os.sched_getaffinity(0))),
-        accelerator=options.value(config, "vm-accel"),
-        disk_size=options.value(config, "size"),
-        silent_seconds=options.value(config, "vm-timeout"),
-        max_regression=options.value(config, "max-regression"),
+        boots=settings.boots,
+        memory=f"{settings.vm_memory >> 20}M",
+        cpus=settings.vm_cpus or min(4, len(os.sched_getaffinity(0))),
+        accelerator=settings.vm_accel,
+        disk_size=settings.size,
+        silent_seconds=settings.vm_timeout,
+        max_regression=settings.max_regression,
     )

@@ -1,7 +1,7 @@
 """Options of the command line and the ini. Each is one record, from which argparse, the ini, checks and docs are made.
 
-A pytest run that mentions none of them does not import this module. To add an option, add a record to `OPTIONS`, and
-read it with `value`.
+A pytest run that mentions none of them does not import this module. To add an option, add a record to `OPTIONS`, and an
+attribute to `Settings`, through which the other modules read it.
 """
 
 from __future__ import annotations
@@ -760,45 +760,12 @@ def blaming(where: str) -> Iterator[None]:
         raise pytest.UsageError(f"{where}: {error}") from None
 
 
-def blaming_option(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
-    """Return `blaming` with the origin of an option's value, or the option's name."""
-    source = given_for(config, name)
-    return blaming(source.where if source else _BY_NAME[name].flags)
-
-
-def value(config: pytest.Config, name: str) -> Any:
-    """Return an option's value: from the command line, the ini, or its default. Raises `pytest.UsageError`."""
-    option, source = _BY_NAME[name], given_for(config, name)
-    if option.flag:
-        return source is not None
-    if source is None:
-        source = OptionSource(option.flags, () if option.default is None else (option.default,))
-    with blaming(source.where):
-        values = [option.read(text) for text in source.texts]
-    if option.many:
-        return values
-    return values[0] if values else None
-
-
-def boots(config: pytest.Config) -> int:
-    """Return the number of boots of each kernel. Raises `pytest.UsageError`."""
-    between = len(value(config, "kernel")) > 1 and value(config, "max-regression") is not None
-    return int(value(config, "boots") or (3 if between else 1))
-
-
 def any_given(config: pytest.Config) -> bool:
     """Whether the command line or the ini sets an option of fsstack. Raises `pytest.UsageError`."""
     unknown = _unknown_in_ini(config) or _unknown_in_arguments(config)
     if unknown:
         raise pytest.UsageError(unknown)
     return any(given_for(config, option.name) for option in OPTIONS)
-
-
-def only_looks(config: pytest.Config) -> bool:
-    """Whether the session only inspects the selected tests: nothing is built, measured or written."""
-    by_pytest = "collectonly", "setupplan", "showfixtures", "show_fixtures_per_test"
-    looks = any(config.getoption(name, False) for name in by_pytest)
-    return bool(looks or value(config, "doctor") or value(config, "dry-run"))
 
 
 def runs_once_by(config: pytest.Config) -> str:

@@ -28,6 +28,8 @@ class Rule:
     budget: Budget
     #: A second pattern that must match. Empty: none.
     within: str = ""
+    #: The origin of the text, such as ``--fsstack-budget``. Empty for a mark.
+    origin: str = ""
 
     def matches(self, stack: str) -> bool:
         patterns = filter(None, (self.pattern, self.within))
@@ -108,7 +110,7 @@ def percentage(text: str) -> float:
     return share
 
 
-def parse(text: str) -> Rule:
+def parse(text: str, origin: str = "") -> Rule:
     """Parse ``30%``, ``luks*: 30%``, ``luks*: written_bytes 50%`` or ``ext4: seconds <= 2.5``. Raises `BudgetError`."""
     match = _WRITTEN.fullmatch(text.strip())
     if not match or bool(match["limit"]) == bool(match["percent"]):
@@ -121,11 +123,11 @@ def parse(text: str) -> Rule:
     except ValueError:
         raise BudgetError(f"{match['value']!r} in the budget {text!r} is not a number") from None
     if match["percent"]:
-        return Rule(pattern, _budget(metric, "overhead", value / 100))
+        return Rule(pattern, _budget(metric, "overhead", value / 100), origin=origin)
     budget = replace(_budget(metric, "limit", value), better="lower" if match["limit"] == "<=" else "higher")
     if metric in METRICS and (mistake := budget.wrong_sign(METRICS[metric].better)):
         raise BudgetError(mistake)
-    return Rule(pattern, budget)
+    return Rule(pattern, budget, origin=origin)
 
 
 def applying(marked: Iterable[Rule], commanded: Iterable[Rule], stack: str) -> list[Budget]:

@@ -27,26 +27,27 @@ def start(config: pytest.Config, session: Session) -> None:
     """Register the plugins that the options request. Raises `pytest.UsageError`."""
     if hasattr(config, "workerinput"):
         return  # the controller compares and saves
-    if options.only_looks(config):
+    settings = session.settings
+    if settings.only_looks:
         return  # nothing is measured, and the dry run reads earlier runs itself
     for name in "compare", "save-reference", "history":
-        if (flag := options.runs_once_by(config)) and options.value(config, name):
+        if (flag := options.runs_once_by(config)) and settings.value(name):
             raise pytest.UsageError(f"--fsstack-{name}: nothing is measured with {flag}; remove one of the options")
-    if sources := options.value(config, "compare"):
-        config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
-    elif options.value(config, "compare-anyway"):
+    if settings.compare:
+        config.pluginmanager.register(Comparing(config, session), "fsstack-compare")
+    elif settings.compare_anyway:
         raise pytest.UsageError("--fsstack-compare-anyway does nothing without --fsstack-compare=FILE")
-    elif options.on_command_line(config, "max-regression") and len(options.value(config, "kernel")) < 2:
+    elif settings.is_typed("max-regression") and len(settings.kernels) < 2:
         raise pytest.UsageError(
             "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or a second --fsstack-kernel: add "
             "one"
         )
-    if path := options.value(config, "save-reference"):
+    if path := settings.save_reference:
         config.pluginmanager.register(
             SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"
         )
-    if directory := options.value(config, "history"):
-        path = history.file_of(directory, identity.machine_id())
+    if settings.history:
+        path = history.file_of(settings.history, identity.machine_id())
         config.pluginmanager.register(AddingToHistory(session, path), "fsstack-history")
 
 
@@ -91,13 +92,12 @@ def refusals(now: Mapping[Path, Results], then: Mapping[Path, Results]) -> list[
 class Comparing:
     """The pytest plugin that reads the earlier runs before the first test, and judges after the last one."""
 
-    def __init__(self, config: pytest.Config, session: Session, sources: list[Path]) -> None:
+    def __init__(self, config: pytest.Config, session: Session) -> None:
         self.config, self.session = config, session
-        self.limit = options.value(config, "max-regression")
-        self.anyway = options.value(config, "compare-anyway")
+        self.limit, self.anyway = session.settings.max_regression, session.settings.compare_anyway
         self.then: dict[Path, Results] = {}
         with options.blaming("--fsstack-compare"):
-            self.then = earlier_runs(*sources)
+            self.then = earlier_runs(*session.settings.compare)
             self._check_scale()
         self.result: comparison.Comparison | None = None
         self._session: pytest.Session
@@ -129,17 +129,17 @@ class Comparing:
         if self.limit is None or not self.session.settings.strict:
             return
         # The controller of xdist has no items.
-        series = [outlook for outlook in self._outlook() if not tests or outlook.key.test in tests]
+        series = [outlook for outlook in self._outlook(self.limit) if not tests or outlook.key.test in tests]
         if not series or any(outlook.is_hopeless for outlook in series):
             text = plan_in_short(series, self.limit)
             raise pytest.UsageError(f"--fsstack-max-regression would fail at random with --fsstack-strict: {text}")
 
-    def _outlook(self) -> list[comparison.Outlook]:
-        """Return the power of the limit for this run."""
+    def _outlook(self, limit: float) -> list[comparison.Outlook]:
+        """Return the power of a limit for this run."""
         settings = self.session.settings
         return comparison.outlook(
             list(self.then.values()),
-            self.limit,
+            limit,
             alpha=settings.looks.alpha,
             session=settings.confirms,
             machine=identity.machine_id(),
@@ -223,7 +223,7 @@ class Comparing:
             return []
         from pytest_fsstack.over_time.text import plan_in_short
 
-        text = plan_in_short(self._outlook(), self.limit)
+        text = plan_in_short(self._outlook(self.limit), self.limit)
         return [f"fsstack: --fsstack-max-regression: {text}"] if text else []
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

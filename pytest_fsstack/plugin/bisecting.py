@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.plugin.running import KEY
 from pytest_fsstack.records.results import Results
 
@@ -56,7 +57,8 @@ class Bisecting:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
         """Return 0, 1 or 125. From 128 on, return pytest's exit code."""
-        if any(config.getoption(f"fsstack_{name}") for name in ("doctor", "dry_run", "cleanup")):
+        settings = Settings.of(config)
+        if settings.doctor or settings.dry_run or settings.cleanup:
             return (yield)
         try:
             status = yield

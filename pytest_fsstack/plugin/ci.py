@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fsstack import options
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.options import labels
 from pytest_fsstack.report import ReportError, findings
@@ -32,7 +31,7 @@ WriteLine = Callable[[str], object]
 def start(config: pytest.Config, session: Session, environ: Mapping[str, str] = os.environ) -> None:
     """Register the reports for this CI system, if it is known. Raises `pytest.UsageError`."""
     give = {"github": _github, "gitlab": _gitlab}.get(labels.of_ci(environ).get("ci", ""))
-    if give and options.value(config, "ci") == "auto" and not hasattr(config, "workerinput"):
+    if give and session.settings.ci == "auto" and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reporting(config, session, give, environ), "fsstack-ci")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.options.settings import OVERWRITABLE, Settings
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -33,7 +34,6 @@ class CommandLine:
     ) -> Generator[None, Any, Any]:
         if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
             from pytest_fsstack.devices import look_up
-            from pytest_fsstack.options.settings import OVERWRITABLE
 
             # Resolve the devices before any conftest runs: --fsstack-overwrite permits these very devices, not a later
             # meaning of their names.
@@ -51,23 +51,24 @@ class CommandLine:
             return result
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        if options.given_for(config, "fio") or any(map(_is_fio, config.args)):
+        settings = Settings.of(config)
+        if settings.fio or any(map(_is_fio, config.args)):
             from pytest_fsstack.session.commands import FioFiles
 
             config.pluginmanager.register(FioFiles(config), "fsstack-fio")
         if options.any_given(config):
-            if (source := options.on_command_line(config, "boots")) and not options.given_for(config, "kernel"):
-                raise pytest.UsageError(f"{source.where} does nothing without --fsstack-kernel: add one")
-            if options.given_for(config, "command"):
+            if settings.is_typed("boots") and not settings.kernels:
+                raise pytest.UsageError("--fsstack-boots does nothing without --fsstack-kernel: add one")
+            if settings.commands:
                 from pytest_fsstack.session.commands import Commands
 
                 config.pluginmanager.register(Commands(config), "fsstack-commands")
             else:
                 for name in "setup", "check", "shell":
-                    if source := options.on_command_line(config, name):
-                        raise pytest.UsageError(f"{source.where} does nothing without --fsstack-command: add one")
+                    if settings.is_typed(name):
+                        raise pytest.UsageError(f"--fsstack-{name} does nothing without --fsstack-command: add one")
             # Behind the commands, which replace the arguments that pytest would collect by itself.
-            if not (scenarios := options.value(config, "scenario")) and _only_names_a_device(config):
+            if not (scenarios := settings.scenarios) and _only_names_a_device(config):
                 scenarios, self._instead_of_tests = list(options.SCENARIOS), True
             if scenarios:
                 from pytest_fsstack.options.scenarios import Scenarios
@@ -75,10 +76,7 @@ class CommandLine:
                 config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
             # Report mistakes on the command line before tests are collected.
             session = _session_of(config)
-            if any(
-                options.value(config, name)
-                for name in ("compare", "compare-anyway", "save-reference", "history", "max-regression")
-            ):
+            if any(map(settings.value, ("compare", "compare-anyway", "save-reference", "history", "max-regression"))):
                 from pytest_fsstack.over_time import plugin as past
 
                 past.start(config, session)
@@ -95,24 +93,25 @@ class CommandLine:
             from pytest_fsstack.kernels.worker import leave_out_plugins
 
             leave_out_plugins(config)
-        if options.value(config, "cleanup"):
+        settings = Settings.of(config)
+        if settings.cleanup:
             from pytest_fsstack.session.cleanup import cleanup
 
             return cleanup(config)
-        if options.value(config, "doctor") or options.value(config, "dry-run"):
+        if settings.doctor or settings.dry_run:
             # Workers of pytest-xdist could not show anything.
             for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):
                 if hasattr(config.option, name):
                     setattr(config.option, name, value)
-        if options.value(config, "doctor"):
+        if settings.doctor:
             from pytest_fsstack.preflight.doctor import Doctor
 
             config.pluginmanager.register(Doctor(config, _session_of(config)), "fsstack-doctor")
-        elif options.value(config, "dry-run"):
+        elif settings.dry_run:
             from pytest_fsstack.preflight.dry_run import DryRun
 
             config.pluginmanager.register(DryRun(config, _session_of(config)), "fsstack-dry-run")
-        elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or options.only_looks(config)):
+        elif settings.kernels and not (hasattr(config, "workerinput") or settings.only_looks):
             return _start_kernels(config)
         return None
 
@@ -126,10 +125,10 @@ def _session_of(config: pytest.Config) -> Session:
 
 def _only_names_a_device(config: pytest.Config) -> bool:
     """Whether the command line names a device but nothing to run on it, in a directory without tests."""
-    others = ("command", "fio", "doctor", "cleanup")
-    if not options.on_command_line(config, "device") or config.args_source is not config.ArgsSource.INVOCATION_DIR:
+    settings = Settings.of(config)
+    if not settings.is_typed("device") or config.args_source is not config.ArgsSource.INVOCATION_DIR:
         return False
-    if any(options.value(config, name) for name in others) or options.worker_input(config):
+    if settings.commands or settings.fio or settings.doctor or options.worker_input(config):
         return False
     skipped, patterns = [*config.getini("norecursedirs"), "__pycache__"], config.getini("python_files")
     for _, directories, files in os.walk(config.invocation_params.dir):

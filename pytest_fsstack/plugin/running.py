@@ -72,7 +72,7 @@ class Running:
 
     def pytest_sessionstart(self) -> None:
         # Guests boot before tests are collected. Other sessions wait until there are stacks.
-        if not self._session.only_looks and options.value(self._session.config, "kernel"):
+        if not self._session.only_looks and self._session.settings.kernels:
             self._session.set_up_machine()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -90,7 +90,7 @@ class Running:
             from pytest_fsstack.kernels.standin import StandIn
 
             config.pluginmanager.register(StandIn(config, reason), "fsstack-stand-in")
-        elif options.only_looks(config):
+        elif self._session.only_looks:
             self._session.plan(collected, items, None)
         elif "turns" in options.worker_input(config):
             from pytest_fsstack.kernels.worker import Worker

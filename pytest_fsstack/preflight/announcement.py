@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from pytest_fsstack import options
 from pytest_fsstack.data.scale import USUAL_SECONDS
 from pytest_fsstack.preflight.runs import runs_of
 from pytest_fsstack.records.results import Results
@@ -15,6 +12,7 @@ from pytest_fsstack.rounds.progress_text import in_words
 from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
+    from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.session.state import Session
 
 
@@ -22,7 +20,7 @@ def announcement(session: Session) -> str:
     """Return how many tests run on how many stacks, and about how long. Tests that cannot run do not count."""
     skipped, fewest, most, stacks = 0, 0, 0, set[str]()
     known, shortest, longest, sized = True, 0.0, 0.0, True
-    earlier = runs_before(session.config)
+    earlier = runs_before(session.settings)
     for chain in dict.fromkeys(session.chains.values()):
         planned = plan_of(chain, session.budgets)
         lacking = {name for name, stack in planned.stacks.items() if stack.lacks}
@@ -60,23 +58,23 @@ def _range(shortest: float, longest: float) -> str:
     return "about " + " to ".join(dict.fromkeys(map(in_words, (shortest, longest))))
 
 
-def runs_before(config: pytest.Config) -> list[Results]:
+def runs_before(settings: Settings) -> list[Results]:
     """Return the runs that the command line names, the latest last. Raises `pytest.UsageError`."""
-    if not (options.value(config, "history") or options.value(config, "compare")):
+    if not (settings.history or settings.compare):
         return []
     from pytest_fsstack.machine import identity
     from pytest_fsstack.over_time import history
     from pytest_fsstack.over_time.plugin import earlier_runs
 
     runs: list[Results] = []
-    if directory := options.value(config, "history"):
-        path = history.file_of(directory, identity.machine_id())
-        with options.blaming_option(config, "history"):
+    if settings.history:
+        path = history.file_of(settings.history, identity.machine_id())
+        with settings.blaming("history"):
             try:
                 runs += history.read(path).runs if path.exists() else []
             except OSError as error:
                 raise ValueError(f"{path}: {error.strerror}") from None
-    with options.blaming_option(config, "compare"):
-        for source in options.value(config, "compare"):
+    with settings.blaming("compare"):
+        for source in settings.compare:
             runs += earlier_runs(source).values()
     return sorted(runs, key=lambda run: run.start)

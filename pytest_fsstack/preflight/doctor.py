@@ -26,6 +26,7 @@ from pytest_fsstack.units import show
 if TYPE_CHECKING:
     from pytest_fsstack.kernels.controller import Plan
     from pytest_fsstack.kernels.images import Kernel
+    from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.session.state import Session
     from pytest_fsstack.stack.model import Device
 
@@ -97,9 +98,9 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
         unique = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
         print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in unique))
         return 0
-    action = options.value(config, "doctor")
+    action = session.settings.doctor
     listed = parts if action in ("all", "install-all") or not selected else selected
-    plan = _plan(config)
+    plan = _plan(session.settings)
     if plan and any(kernel.in_vm for kernel in plan.kernels):
         from pytest_fsstack.kernels.vm import NEEDS
 
@@ -133,13 +134,13 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
     return _conclude(selected, columns)
 
 
-def _plan(config: pytest.Config) -> Plan | None:
+def _plan(settings: Settings) -> Plan | None:
     """Return the plan of the kernels to boot, if there are any."""
-    if not options.value(config, "kernel"):
+    if not settings.kernels:
         return None
     from pytest_fsstack.kernels.controller import plan_of
 
-    return plan_of(config)
+    return plan_of(settings)
 
 
 def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:

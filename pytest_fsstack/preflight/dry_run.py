@@ -30,7 +30,7 @@ class DryRun:
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config, self._session = config, session
-        self._earlier = runs_before(config)
+        self._earlier = runs_before(session.settings)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -45,7 +45,7 @@ def described(
     """Return the lines for a selection. A stack's commands are shown once."""
     chains = list(dict.fromkeys(session.chains.values()))
     yield "fsstack: dry run: nothing is built, measured or written"
-    kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
+    kernels = _Kernels(tuple(session.settings.kernels), session.settings.boots)
     described_before: dict[tuple[Device, str], str] = {}
     for chain in chains:
         planned = plan_of(chain, session.budgets)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from pytest_fsstack import options
 from pytest_fsstack.judging.course import ChainPlan, Course, KernelBoot
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.session.duration import seconds_of_run
@@ -63,7 +62,7 @@ def runs_of(session: Session, chain: Chain, planned: ChainPlan, kernels: Sequenc
     """Return the runs of a chain, as if the machine met all requirements of its stacks."""
     stacks = {name: structs.replace(stack, lacks=()) for name, stack in planned.stacks.items()}
     planned, names = structs.replace(planned, stacks=stacks), list(kernels) or [""]
-    limit = options.value(session.config, "max-regression") if len(names) > 1 else None
+    limit = session.settings.max_regression if len(names) > 1 else None
     policy = replace(session.policy, sharing=session.budgets.confirmed, limit=limit)
     places = [KernelBoot(kernel, boot) for kernel in names for boot in range(boots)]
     course = Course(dict.fromkeys(places, planned), policy, chain.id, names, boots)

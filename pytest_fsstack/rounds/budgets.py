@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fsstack import options
-
 if TYPE_CHECKING:
     from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.options.settings import Settings
@@ -16,6 +14,9 @@ if TYPE_CHECKING:
     from pytest_fsstack.records.results import Results
     from pytest_fsstack.rounds.chains import Chain
     from pytest_fsstack.rounds.marks import Mistakes
+
+#: The origin of budgets on the command line.
+_TYPED = "--fsstack-budget"
 
 
 class Budgets:
@@ -116,9 +117,9 @@ class Budgets:
                 mistakes.add(f"fsstack_budget: {problem}", item)
 
     def _check_typed(self, timed: Sequence[Chain]) -> None:
-        from pytest_fsstack.options.budgets import parse, uncompared, unmatched
+        from pytest_fsstack.options.budgets import uncompared, unmatched
 
-        typed = [parse(text) for text in self._config.getoption("fsstack_budget") or []]
+        typed = self._given(typed=True)
         problem = (
             unmatched(typed, dict.fromkeys(stack for chain in timed for stack in _judged(chain)))
             or uncompared(typed, [stack for chain in timed for stack in _compared(chain)])
@@ -126,7 +127,7 @@ class Budgets:
             else "it is never judged, because no selected test measures; tests measure with the fixture timed"
         )
         if typed and problem:
-            raise pytest.UsageError(f"--fsstack-budget: {problem}")
+            raise pytest.UsageError(f"{_TYPED}: {problem}")
 
     def check_ini(self, stacks: Iterable[str]) -> None:
         """Refuse a budget in the ini for a stack that no test of the project uses. Raises `pytest.UsageError`.
@@ -134,14 +135,26 @@ class Budgets:
         The ini also applies to other sessions. So all collected `stacks` and every layer count. Sessions that collect
         only a part of the project, or use other stacks, check nothing.
         """
-        from pytest_fsstack.options.budgets import parse, unmatched
+        from pytest_fsstack.options.budgets import unmatched
 
-        source = options.in_ini(self._config, "budget")
-        if source is None or self._settings.stacks_replace or not _collected_all(self._config):
+        rules = self._given(typed=False)
+        if self._settings.stacks_replace or not self._collected_all:
             return
-        with options.blaming(source.where):
-            if problem := unmatched(map(parse, source.texts), list(stacks), possible=self._settings.known):
-                raise ValueError(problem)
+        if problem := unmatched(rules, list(stacks), possible=self._settings.known):
+            raise pytest.UsageError(f"{rules[0].origin}: {problem}")
+
+    def _given(self, *, typed: bool) -> list[Rule]:
+        """Return the rules of the command line, or those of the ini."""
+        return [rule for rule in self._settings.budgets if (rule.origin == _TYPED) == typed]
+
+    @property
+    def _collected_all(self) -> bool:
+        """Whether all tests of the project were collected, not counting deselection."""
+        config, sources = self._config, pytest.Config.ArgsSource
+        if self._settings.scenarios or any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob")):
+            return False
+        here = config.invocation_params.dir == config.rootpath and config.args_source == sources.INVOCATION_DIR
+        return here or config.args_source == sources.TESTPATHS
 
     def add(self, count: int, judged: int) -> None:
         """Add budgets of the workers of kernels, or between kernels."""
@@ -172,12 +185,3 @@ def _judged(chain: Chain) -> list[str]:
 def _compared(chain: Chain) -> list[str]:
     """Return the stacks that may have budgets over the baseline."""
     return [stack for stack in _judged(chain) if stack != chain.baseline]
-
-
-def _collected_all(config: pytest.Config) -> bool:
-    """Whether all tests of the project were collected, not counting deselection."""
-    sources = pytest.Config.ArgsSource
-    if any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "fsstack_scenario")):
-        return False
-    here = config.invocation_params.dir == config.rootpath and config.args_source == sources.INVOCATION_DIR
-    return here or config.args_source == sources.TESTPATHS

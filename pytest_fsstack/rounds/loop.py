@@ -15,6 +15,7 @@ from pytest_fsstack.hooks import PARSER
 from pytest_fsstack.judging.course import Cell, Course, KernelBoot, Policy
 from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.rounds.chains import Chain, parameter_of
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.rounds.progress import Pace, Progress
@@ -88,7 +89,7 @@ class Loop:
         chain, step, stack = ran
         course, cell = self._courses[chain], Cell(stack)
         outcome = course.outcome(step, cell, self._again(item))
-        figures = course.figures(step, cell, full=options.value(self.config, "junit") == "full")
+        figures = course.figures(step, cell, full=Settings.of(self.config).junit == "full")
         self.runner.report(item, nextitem, chain, outcome, figures)
         return True
 
@@ -97,7 +98,7 @@ class Loop:
 
         def rerun_command() -> str:
             config, typed = self.config, self.config.invocation_params
-            test = as_option(item) if config.getoption("fsstack_scenario") else None
+            test = as_option(item) if Settings.of(config).scenarios else None
             nodeid = os.path.relpath(item.path, typed.dir) + item.nodeid[item.nodeid.index("::") :]
             return options.rerun_command(config.stash[PARSER], test or nodeid, typed.args, self.policy.seed)
 

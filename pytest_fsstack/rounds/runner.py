@@ -13,7 +13,7 @@ import pytest
 
 from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
 from pytest_fsstack.machine.needs import Program
-from pytest_fsstack.options import value as option_value
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
@@ -181,7 +181,7 @@ class Runner:
 
     def _describe(self, item: pytest.Item, figures: Figures) -> dict[str, Any]:
         """Add the figures to JUnit's properties and pytest-benchmark's records. Return the record."""
-        if option_value(self.config, "junit") != "none":
+        if Settings.of(self.config).junit != "none":
             item.user_properties += [(f"fsstack_{name}", value) for name, value in figures.properties if value != ""]
         parameter = parameter_of(item)
         assert parameter is not None

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from pytest_fsstack import options
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
@@ -62,8 +61,7 @@ class Builder:
         governor = self._settings.governor
         assert governor is not None
         if lack := governor.missing():
-            source = options.given_for(self._config, "governor")
-            raise pytest.UsageError(f"{source.where if source else '--fsstack-governor'}: {lack}")
+            raise pytest.UsageError(f"{self._settings.origin('governor')}: {lack}")
         try:
             self._undo.enter_context(governor.applied(self.journal))
         except OSError as error:
@@ -132,7 +130,7 @@ class Builder:
         """Hold a device once no other session holds it, within --fsstack-wait. Raises `guard.Refused`."""
         from pytest_fsstack.guard import InUse, Refused
 
-        wait, start, holders = self._settings.wait, time.monotonic(), ""
+        wait, start, holders = self._settings.wait or 0.0, time.monotonic(), ""
         while True:
             waited = time.monotonic() - start
             try:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack import devices, options
+from pytest_fsstack import devices
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options.built_in import brought_layers
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.stack import tuning
 from pytest_fsstack.units import reason_of, show
 
@@ -46,7 +47,7 @@ def cleanup(config: pytest.Config) -> int:
     A directory of ``--fsstack-device=dir:`` is searched even if its journal is gone, as after a reboot.
     """
     report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config))
-    names = [name.removeprefix("dir:") for name in options.value(config, "device") if name.startswith("dir:")]
+    names = [name.removeprefix("dir:") for name in Settings.of(config).value("device") if name.startswith("dir:")]
     stale = [line for name in names for line in directories.remove_stale(Path(name), asked=True)]
     for line in [*report.undone, *report.left, *stale] or ["nothing was left behind"]:
         show(line)

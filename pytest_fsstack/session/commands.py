@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_fsstack import options
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.options.commands import parse_check
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.workloads import BUILT_IN, command, fio_job, jobfile, needs_of
 from pytest_fsstack.workloads.command import split
 
@@ -43,21 +43,20 @@ class Step(NamedTuple):
         return [word for word in dict.fromkeys(words) if "{}" not in word and (os.sep not in word or word[0] == os.sep)]
 
 
-def steps(config: pytest.Config) -> list[Step]:
+def steps(settings: Settings) -> list[Step]:
     """Return the steps that the options define. Raises `pytest.UsageError`."""
-    commands: list[tuple[str, str]] = options.value(config, "command")
-    setup, shell = options.value(config, "setup"), options.value(config, "shell")
+    commands, setup, shell = settings.commands, settings.setup, settings.shell
     names = [name for name, _ in commands]
-    with options.blaming_option(config, "command"):
+    with settings.blaming("command"):
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two steps are called {twice!r}: name them, as in 'first={dict(commands)[twice]}'")
         if not shell:
             for _, line in commands:
                 split(line)
-    with options.blaming_option(config, "setup"):
+    with settings.blaming("setup"):
         _check_words(setup, shell)
-    with options.blaming_option(config, "check"):
-        checks = [parse_check(text, names, shell=shell) for text in options.value(config, "check")]
+    with settings.blaming("check"):
+        checks = [parse_check(text, names, shell=shell) for text in settings.checks]
         _check_words([line for _, line in checks], shell)
     result: list[Step] = []
     for name, line in commands:
@@ -127,13 +126,14 @@ class Commands:
     """A plugin that collects the commands, or a selection of them. Raises `pytest.UsageError`."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.steps = steps(config)
-        if not (options.given_for(config, "stacks")):
+        settings = Settings.of(config)
+        self.steps = steps(settings)
+        if not settings.stacks:
             raise pytest.UsageError(
                 "--fsstack-command: on which stacks? Add --fsstack-stacks=ext4, or --stack ext4 to `fsstack bench`"
             )
-        if not options.only_looks(config):
-            with options.blaming_option(config, "command"):
+        if not settings.only_looks:
+            with settings.blaming("command"):
                 if lacks := needs.missing(need for step in self.steps for need in _needs(step)):
                     raise ValueError("; ".join(lacks))
         self._chosen: list[str] = []
@@ -211,10 +211,10 @@ class FioFiles:
     """A plugin that collects files of fio jobs: arguments, and those of --fsstack-fio."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._patterns: list[str] = options.value(config, "fio")
-        source = options.on_command_line(config, "fio")
+        settings = Settings.of(config)
+        self._patterns = settings.fio
         #: Patterns of the command line that have matched no file. The ini also applies to other sessions.
-        self._unmatched = list(source.texts) if source else []
+        self._unmatched = self._patterns if settings.is_typed("fio") else []
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         is_named = file_path.suffix == ".fio" and parent.session.isinitpath(file_path)

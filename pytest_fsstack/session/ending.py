@@ -33,7 +33,7 @@ class Ending:
         self._files = _report_files(session)
         only_looks = session.is_worker or session.only_looks
         #: The directory of --fsstack-counterexamples, until they are written.
-        self._scripts: Path | None = None if only_looks else options.value(session.config, "counterexamples")
+        self._scripts = None if only_looks else session.settings.counterexamples
         self._pytest: pytest.Session | None = None
         self._summarized = False
 
@@ -54,7 +54,7 @@ class Ending:
         if settings.strict and self._budgets.count:
             return self._judged_nothing
         # A limit needs a test that measures, but not that the machine was quiet enough.
-        limited = options.on_command_line(self._config, "max-regression")
+        limited = settings.is_typed("max-regression")
         measures = self._session.timed_chains or self._results.chains
         gate = (settings.strict or settings.missing_fails) if measures else limited
         return bool(gate) and not self._compared_something
@@ -83,7 +83,7 @@ class Ending:
         tests = [test for test in self._results.tests.values() if test.id in self._budgets.promised]
         reasons = {test.id: test.text for test in tests if test.outcome in ("skipped", "xfailed")}
         reasons = {test: reason for test, reason in reasons.items() if not self._was_judged(self._results.tests[test])}
-        patterns = options.value(self._config, "allow-unjudged")
+        patterns = self._settings.allow_unjudged
         return {
             test: reason
             for test, reason in {**reasons, **self._budgets.without_stack}.items()
@@ -128,7 +128,7 @@ class Ending:
         """Add the answer to the properties of pytest's JUnit file."""
         from pytest_fsstack.report.answer import answer
 
-        if options.value(self._config, "junit") == "none":
+        if self._settings.junit == "none":
             return
         for plugin in self._config.pluginmanager.get_plugins():
             if add := getattr(plugin, "add_global_property", None):
@@ -209,7 +209,7 @@ class Ending:
 
     def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
         """Print lines for programs that read the console."""
-        if name := options.value(self._config, "console"):
+        if name := self._settings.console:
             reporter.ensure_newline()
             for line in self._session.reports[name](self._results).splitlines():
                 reporter.write_line(line)
@@ -277,7 +277,7 @@ def header(session: Session) -> list[str]:
     """Return the header lines about settings."""
     settings = session.settings
     limit = "1 round" if settings.looks.max_rounds == 1 else f"{settings.looks.max_rounds} rounds"
-    rounds = limit if settings.rounds_given else f"at most {limit}"
+    rounds = limit if settings.rounds is not None else f"at most {limit}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
     if settle := settings.settle.describe():
@@ -292,7 +292,7 @@ def header(session: Session) -> list[str]:
         lines.append(f"fsstack: {flag}: each stack runs once, and no budget is judged")
     if session.timed_chains and session.config.getoption("reruns", None):
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
-    gated = session.budgets.count or options.value(session.config, "max-regression") is not None
+    gated = session.budgets.count or settings.max_regression is not None
     if gated and settings.looks.max_rounds < settings.looks.minimum_rounds:
         lines.append(
             f"fsstack: {limit} {'is' if settings.looks.max_rounds == 1 else 'are'} too few for a verdict: at least "

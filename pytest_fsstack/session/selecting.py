@@ -52,7 +52,9 @@ def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> 
                 item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
 
 
-def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain], budgets: int) -> None:
+def skip_in_xdist_workers(
+    config: pytest.Config, settings: Settings, chains: Mapping[pytest.Item, Chain], budgets: int
+) -> None:
     """Skip measuring chains in workers of pytest-xdist, with all of their steps. Warn if that skips `budgets`.
 
     Parallel measurements would disturb each other, and the controller would not get the results. So a gate is refused:
@@ -62,7 +64,7 @@ def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Ch
     if not hasattr(config, "workerinput") or options.worker_input(config):
         return
     measuring = [item for item, chain in chains.items() if chain.timed]
-    if measuring and (gate := _gate(config)):
+    if measuring and (gate := _gate(settings)):
         raise pytest.UsageError(f"{gate}: nothing would be measured: {IN_A_WORKER}")
     for item in measuring:
         item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
@@ -74,13 +76,16 @@ def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Ch
         raise pytest.UsageError(str(warning)) from None
 
 
-def _gate(config: pytest.Config) -> str:
+def _gate(settings: Settings) -> str:
     """Return the origin of an option that demands measurements, or an empty text."""
-    fails = options.value(config, "if-unavailable") == "fail"
-    names = ("strict", *(["if-unavailable"] if fails else []), "max-regression")
-    # A budget in the ini may be for other sessions.
-    sources = [*(options.given_for(config, name) for name in names), options.on_command_line(config, "budget")]
-    return next((source.where for source in sources if source), "")
+    demands = {
+        "strict": settings.strict,
+        "if-unavailable": settings.missing_fails,
+        "max-regression": settings.max_regression is not None,
+        # A budget in the ini may be for other sessions.
+        "budget": settings.is_typed("budget"),
+    }
+    return next((settings.origin(name) for name, demanded in demands.items() if demanded), "")
 
 
 def unknown_words(config: pytest.Config, collected: Sequence[pytest.Item], selected: int) -> list[str]:
@@ -155,7 +160,7 @@ def check_sizes(chains: Iterable[Chain], settings: Settings, mistakes: Mistakes)
         if problem:
             problems.append((chain, item, problem))
     for chain, item, problem in problems:
-        if settings.scale_given and not fitting:
+        if settings.value("scale") and not fitting:
             mistakes.add(problem, item)
         for other in chain.of_step(item):
             other.add_marker(pytest.mark.skip(reason=problem))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.options.built_in import brought, brought_layers, checked_layers
-from pytest_fsstack.options.settings import read_settings
+from pytest_fsstack.options.built_in import brought, checked_layers
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.rounds import marks
 from pytest_fsstack.rounds.budgets import Budgets
 from pytest_fsstack.rounds.marks import Mistakes
@@ -50,7 +50,8 @@ class Session:
 
         self.config = config
         self.reports: dict[str, Callable[[Results], str]] = brought(config, "reports")
-        self.settings = settings = read_settings(config, brought_layers(config), frozenset(self.reports))
+        self.settings = settings = Settings.of(config)
+        settings.check()
         # The guard runs commands before the first test does.
         commands.limit = settings.timeout
         self.mistakes = Mistakes()
@@ -102,7 +103,7 @@ class Session:
     @property
     def only_looks(self) -> bool:
         """Whether nothing will be measured, so that measuring code is not imported."""
-        return options.only_looks(self.config)
+        return self.settings.only_looks
 
     @property
     def is_worker(self) -> bool:
@@ -137,11 +138,11 @@ class Session:
         if chains:
             self.budgets.check_ini(parameter.stack.id for parameter in self.parameters)
             # An ini applies to other sessions too.
-            if options.on_command_line(self.config, "weights"):
+            if self.settings.weights and self.settings.is_typed("weights"):
                 selecting.check_weights(self.settings.weights, chains)
         self.mistakes.refuse()
         selecting.apply_benchmark_filters(self.config, items)
-        selecting.skip_in_xdist_workers(self.config, chains, self.budgets.count)
+        selecting.skip_in_xdist_workers(self.config, self.settings, chains, self.budgets.count)
         if not self.only_looks and not self.is_worker:
             # A worker holds them at its first stack, because it cannot end the session with a usage error.
             self.builder.hold_all(chain.device for chain in chains.values())
@@ -181,7 +182,7 @@ class Session:
             # A trial run does not need a quiet machine.
             discard=() if once else settings.discard_rounds,
             once=once,
-            looks_for_all=settings.rounds_given or settings.judges_changes,
+            looks_for_all=settings.rounds is not None or settings.max_regression is not None,
         )
 
     def catch_signals(self) -> None:
@@ -359,7 +360,7 @@ class Session:
         from pytest_fsstack.options import labels
 
         if not self.results.labels:
-            kernel = "" if options.value(self.config, "kernel") else platform.release()
+            kernel = "" if self.settings.kernels else platform.release()
             self.results.labels = labels.collect(self.settings.labels, self.config.rootpath, kernel=kernel)
 
     def lacking_kernel(self) -> list[str]:
@@ -371,7 +372,7 @@ class Session:
             return []
         from pytest_fsstack.machine.needs import Missing, lacking
 
-        if not self.results.chains or options.value(self.config, "kernel") or options.worker_input(self.config):
+        if not self.results.chains or self.settings.kernels or options.worker_input(self.config):
             return []
         built = {stack for chain in self.results.chains for stack in chain.stacks}
         stacks = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.plugin.running import session_of
 from tests.plugin.conftest import Project
 
@@ -75,14 +76,14 @@ def test_an_option_is_declared_wherever_it_may_be_given(
     config = pytester.parseconfig(*words.get(place, []))
     assert hasattr(config.option, "fsstack_rounds") == (place != "nothing")
     session_of(config)
-    assert options.value(config, "rounds") == (None if place == "nothing" else 7)
+    assert Settings.of(config).rounds == (None if place == "nothing" else 7)
 
 
 def test_the_command_line_wins_over_the_ini(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfsstack_rounds = 2\nfsstack_strict = true\nfsstack_vm_cpus = 3\n")
     config = pytester.parseconfigure("--fsstack-rounds=1")
     names = ("rounds", "strict", "vm-cpus", "boots", "stacks", "device", "discard", "governor", "vm-memory")
-    values = {name: options.value(config, name) for name in names}
+    values = {name: Settings.of(config).value(name) for name in names}
     assert values == {
         **{"rounds": 1, "strict": True, "vm-cpus": 3, "boots": None, "stacks": [], "device": ["loop"]},
         **{"discard": False, "governor": None, "vm-memory": 2 << 30},
@@ -159,7 +160,7 @@ VALUES = {
 def test_numbers_and_booleans_of_toml_are_values(project: Project, file: str, section: str) -> None:
     (project.pytester.path / file).write_text(f"[{section}]\n{IN_TOML}")
     config = project.pytester.parseconfigure()
-    assert {name: options.value(config, name) for name in VALUES} == VALUES
+    assert {name: Settings.of(config).value(name) for name in VALUES} == VALUES
     (project.pytester.path / file).write_text(f"[{section}]\nfsstack_rounds = 2\n")
     project.write("def test_it(): pass")
     project.pytester.runpytest_subprocess().assert_outcomes(passed=1)
@@ -188,3 +189,11 @@ def test_a_wrong_type_in_toml_is_one_line(project: Project, line: str, expected:
         project.pytester.parseconfigure(f"--fsstack-device=dir:{project.device}")
     assert fnmatch.fnmatchcase(str(caught.value), expected)
     assert "\n" not in str(caught.value)
+
+
+def test_an_ini_names_the_checkout_of_the_scenario_xfstests(project: Project) -> None:
+    (project.pytester.path / "pytest.ini").write_text("[pytest]\nfsstack_xfstests = .\n")
+    result = project.run("--fsstack-scenario=xfstests", "--fsstack-stacks=plain", "--fsstack-scale=smoke", "-rs")
+    result.assert_outcomes(skipped=1)
+    # The directory is no checkout, and so the scenario skips for it.
+    assert str(project.pytester.path) in result.stdout.str()

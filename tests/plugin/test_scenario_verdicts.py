@@ -114,6 +114,7 @@ from pytest_fsstack.correctness import verdict
 from pytest_fsstack.correctness.contents import DifferentError, Weight
 from pytest_fsstack.correctness.drawing import Call
 from pytest_fsstack.correctness.exploring import Difference
+from pytest_fsstack.options.settings import Settings
 
 @pytest.mark.fsstack("plain")
 @pytest.mark.fsstack_table("findings")
@@ -125,7 +126,7 @@ def test_promise(request, fsstack, timed):
         for last in ([], [Call("rmdir", ("a",))])
     ]
     findings = [difference.finding(fsstack.stack.id) for difference in differences]
-    verdict.conclude(request.node, timed, fsstack, findings)
+    verdict.conclude(request.node, timed, fsstack, findings, scripts=Settings.of(request.config).counterexamples)
 """
 
 

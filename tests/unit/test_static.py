@@ -40,6 +40,12 @@ def test_imports_point_one_way_and_in_no_circle() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_only_settings_read_values_of_options() -> None:
+    readings = re.compile(r"getoption\(f?[\"']fsstack_|options\.(given_for|on_command_line|in_ini)\(")
+    files = [*ROOT.glob("pytest_fsstack/**/*.py"), *ROOT.glob("scenarios/*.py")]
+    assert {path.name for path in files if readings.search(path.read_text())} == {"settings.py"}
+
+
 def test_all_rooms_are_installed() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
