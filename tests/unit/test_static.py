@@ -17,15 +17,6 @@ from pytest_fsstack.options import OPTIONS
 ROOT = Path(__file__).parents[2]
 
 
-def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", *argv], cwd=ROOT, capture_output=True, text=True)
-
-
-def test_types_are_strict() -> None:
-    done = run("mypy")
-    assert done.returncode == 0, done.stdout
-
-
 def test_types_of_all_that_is_python_are_checked() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "mypy.ini")
@@ -53,12 +44,6 @@ def test_all_rooms_are_installed() -> None:
     assert set(settings["options"]["packages"].split()) == rooms | {"pytest_fsstack.scenarios"}
 
 
-@pytest.mark.parametrize("command", [["check"], ["format", "--check"]])
-def test_style(command: list[str]) -> None:
-    done = run("ruff", *command, ".")
-    assert done.returncode == 0, done.stdout
-
-
 def test_loading_the_plugin_imports_nothing_heavy() -> None:
     code = (
         "import sys, pytest, pytest_benchmark.plugin\n"
@@ -82,16 +67,24 @@ def test_the_pages_name_no_option_that_does_not_exist() -> None:
     assert set(re.findall(r"--fsstack-[\w-]+", pages)) - options() == set()
 
 
+def test_the_second_command_runs_the_static_checks_before_the_tests() -> None:
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "tox.ini")
+    assert settings["testenv:test"]["commands"].split("\n")[1] == "{[testenv:lint]commands}"
+    assert {line.split()[0] for line in settings["testenv:lint"]["commands"].split("\n")[1:]} == {
+        *("ruff", "mypy", "codespell"),
+    }
+
+
 def test_the_readme_opens_with_two_commands_of_which_ci_runs_the_second() -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     first, second = blocks[0].strip(), blocks[1].strip()
     assert first.endswith("tox -e compare")
     assert second.endswith("tox -e test")
     run = (ROOT / ".ci" / "run").read_text().splitlines()
-    # What is wrong with the command ends the run, and nothing stands between it and the guests' question.
     assert run[-3] == second
+    # A failure of the command ends the run.
     assert run[-2].startswith("test $? -eq 0")
-    assert run[-1] == ".ci/guests-passed || .venv/bin/tox -e kernels -- families"
 
 
 def test_what_follows_from_the_code_does(monkeypatch: pytest.MonkeyPatch) -> None:
