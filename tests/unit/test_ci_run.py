@@ -1,4 +1,4 @@
-"""`.ci/run` fails with whatever fails in it, and runs guests unless a commit says that they passed."""
+"""`.ci/run` fails with each of its commands, and boots guests if code for them has changed within a day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GUESTS = "tox -e kernels -- families"
+TESTS, GUESTS = "tox -e test", "tox -e kernels -- families"
+LAYER, REPORT = "pytest_fsstack/volumes/lvm.py", "pytest_fsstack/report/html.py"
 
 
 @pytest.fixture
@@ -29,17 +30,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in "AUTHOR", "COMMITTER":
         monkeypatch.setenv(f"GIT_{name}_NAME", "tester")
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "tester@example.org")
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    commit(tmp_path, "Start")
+    subprocess.run(["git", "init", "-q", "-b", "main", tmp_path], check=True)
+    commit(tmp_path, LAYER, 1)
     return tmp_path
 
 
-def commit(project: Path, message: str, *paths: str) -> None:
-    for path in paths:
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(message)
-    subprocess.run(["git", "-C", project, "add", "--all", *paths], check=True)
-    subprocess.run(["git", "-C", project, "commit", "-q", "--allow-empty", "-m", message], check=True)
+def git(project: Path, hour: int, *words: str) -> None:
+    """Run a command of git some hours after the first commit's day began."""
+    date = f"@{1_700_000_000 + hour * 3600} +0000"
+    environ = {**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    subprocess.run(["git", "-C", project, *words], check=True, env=environ)
+
+
+def commit(project: Path, path: str, hour: int) -> None:
+    (project / path).parent.mkdir(parents=True, exist_ok=True)
+    (project / path).write_text(str(hour))
+    git(project, hour, "add", ".ci", path)
+    git(project, hour, "commit", "-q", "-m", path)
 
 
 def run(project: Path) -> tuple[int, str]:
@@ -66,11 +73,31 @@ def test_ci_fails_with_whatever_fails_in_it(
 
 
 @pytest.mark.parametrize(
-    ("later", "last"),
-    [("pytest_fsstack/report/html.py", "tox -e test"), ("pytest_fsstack/volumes/lvm.py", GUESTS)],
+    ("path", "hour", "last"),
+    [(REPORT, 2, GUESTS), (REPORT, 24, GUESTS), (REPORT, 26, TESTS), (LAYER, 26, GUESTS)],
 )
-def test_guests_run_again_after_a_change_to_what_they_run(project: Path, later: str, last: str) -> None:
-    commit(project, "Say so\n\nGuests: passed")
-    assert run(project) == (0, "tox -e test")
-    commit(project, "Change", later)
+def test_guests_boot_for_a_day_after_a_change_to_code_that_they_run(
+    project: Path, path: str, hour: int, last: str
+) -> None:
+    commit(project, path, hour)
     assert run(project) == (0, last)
+
+
+def test_a_merge_counts_as_a_change_of_its_own_day(project: Path) -> None:
+    git(project, 2, "checkout", "-q", "-b", "branch")
+    commit(project, LAYER, 2)
+    git(project, 2, "checkout", "-q", "main")
+    commit(project, REPORT, 99)
+    assert run(project) == (0, TESTS)
+    git(project, 100, "merge", "-q", "--no-ff", "--no-edit", "branch")
+    assert run(project) == (0, GUESTS)
+
+
+def test_a_shallow_clone_and_a_copy_without_history_boot_guests(project: Path) -> None:
+    commit(project, REPORT, 99)
+    assert run(project) == (0, TESTS)
+    head = subprocess.run(["git", "-C", project, "rev-parse", "HEAD"], check=True, capture_output=True).stdout
+    (project / ".git/shallow").write_bytes(head)
+    assert run(project) == (0, GUESTS)
+    shutil.rmtree(project / ".git")
+    assert run(project) == (0, GUESTS)
