@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_types_of_all_that_is_python_are_checked() -> None:
     settings = configparser.ConfigParser()
-    settings.read(ROOT / "mypy.ini")
+    settings.read(ROOT / "setup.cfg")
     top = {path.relative_to(ROOT).parts[0] for pattern in ("*.py", "*/*.py") for path in ROOT.glob(pattern)}
     assert {name for name in top if not name.startswith(".")} == set(settings["mypy"]["files"].split(", "))
 
