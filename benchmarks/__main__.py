@@ -9,6 +9,7 @@ run by name only:
 - ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights.
 - ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine.
 - ``pool`` times `fsstack pool` on the files of 200 hosts.
+- ``reports`` compares the CPU time of all reports of a large session with that of an earlier build.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ JUDGED = ("run_overhead", "shell", "startup", "collection", "timed_extract", "se
 #: The modules of those that run by name only, by name.
 OTHERS = {
     name: name.replace("-", "_")
-    for name in ("verdict", "turns", "over-time", "changes", "nights", "recipe", "gate", "laboratory", "pool")
+    for name in (
+        "verdict",
+        "turns",
+        "over-time",
+        "changes",
+        "nights",
+        "recipe",
+        "gate",
+        "laboratory",
+        "pool",
+        "reports",
+    )
 }
 
 

@@ -30,12 +30,16 @@ def describe_failure(readings: Readings, step: str, stack: str, rerun_command: s
 
 
 def _error_rate(chain: ChainResults, judgements: list[Judgement]) -> str:
-    rate = f"is judged FAIL by chance in at most {chain.looks.alpha * 100:g} % of sessions."
     if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
         return "A limit is compared with these rounds only. It has no error rate, because it depends on the machine."
-    if chain.budgets_sharing > 1:
-        return f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget {rate}"
-    return f"A stack that keeps its budget {rate}"
+    return f"{error_rate(chain)}."
+
+
+def error_rate(chain: ChainResults) -> str:
+    """Return the rate of false failures of budgets over a baseline."""
+    together = f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget"
+    stack = together if chain.budgets_sharing > 1 else "For each budget: a stack that keeps it"
+    return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
 
 
 #: The minimum width for the first line of a failure: 80 columns less the prefix that pytest adds.

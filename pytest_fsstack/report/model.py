@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
+from pytest_fsstack.judging.describe import error_rate
 from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.records.results import ChainResults, Judgement, Results, StackInfo, worst
@@ -461,9 +462,7 @@ def _error_rate(chain: ChainResults) -> str:
     judged = [judgement for _, _, judgements in chain.all_judgements() for judgement in judgements]
     if all(judgement.budget.overhead is None for judgement in judged):
         return ""
-    together = f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget"
-    stack = together if chain.budgets_sharing > 1 else "For each budget: a stack that keeps it"
-    return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
+    return error_rate(chain)
 
 
 def budget_in_words(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
