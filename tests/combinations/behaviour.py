@@ -141,6 +141,14 @@ def _of_scope(scope: Any) -> Any:
     return fixture
 
 
+@pytest.fixture(scope="module", autouse=drawn.AUTOUSE)
+def of_each_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    with open(request.config.rootpath / "scopes", "a") as file:
+        print(request.node.nodeid, file=file, flush=True)
+        yield
+        print(request.node.nodeid, file=file)
+
+
 of_function, of_class, of_module, of_session = map(_of_scope, ("function", "class", "module", "session"))
 pair_of_function = pytest.fixture(params=[1, 2])(lambda request: request.param)
 pair_of_class = pytest.fixture(params=[1, 2], scope="class")(lambda request: request.param)

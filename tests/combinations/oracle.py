@@ -7,6 +7,7 @@ judges: it ran the project with the stand-in for the plugin.
 from __future__ import annotations
 
 import csv
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ def rules(project: Project, standin: Ran, ran: Ran, again: Ran | None) -> Iterat
     yield from _unused_plugin_is_unseen(project, standin, ran)
     yield from _one_outcome_in_each_report(project, standin, ran, tests)
     yield from _plain_tests_are_untouched(standin, ran, tests)
-    yield from _exit_code_fits(project, ran)
+    yield from _exit_code_fits(project, ran, tests)
+    yield from _modules_end_before_others(project, ran)
     if project.uses_stacks:
         yield from _outcomes_are_right(project, standin, ran, tests)
         yield from _strict_means_judged(project, ran, tests)
@@ -180,13 +182,28 @@ def _plain_tests_are_untouched(standin: Ran, ran: Ran, tests: dict[str, Test]) -
                 yield Broken("a plain test ends as without the plugin", f"{name}: {now}, not {before}")
 
 
-def _exit_code_fits(project: Project, ran: Ran) -> Iterator[Broken]:
+def _exit_code_fits(project: Project, ran: Ran, tests: dict[str, Test]) -> Iterator[Broken]:
     fails = any({"failed", "error"} & {*outcomes} for outcomes in ran.terminal.values())
-    reason = re.search(r"^fsstack: .*", ran.stdout, re.M)
     # --sw interrupts a session.
-    wanted = {2 if project.ends == "--sw" else 1} if fails else {5} if not ran.terminal else {0, 1} if reason else {0}
+    wanted = {2 if project.ends == "--sw" else 1} if fails else {0} if ran.terminal else {5}
+    if not fails and _gate_may_fail(project, ran, tests):
+        wanted = {0, 1}
     if ran.code not in wanted:
         yield Broken("the exit code fits the outcomes", f"{ran.code}, not {wanted}\n{ran.stdout}")
+
+
+def _gate_may_fail(project: Project, ran: Ran, tests: dict[str, Test]) -> bool:
+    """Whether a session may fail without a test that fails: a gate that judged nothing, or not all of its budgets."""
+    if not (project.strict or project.missing_fails):
+        return False
+    judged = any(judgement.get("verdict") for name in ran.tests for judgement in _judgements(ran, name))
+    return not judged or bool(project.strict and [*_unjudged(project, ran, tests), *_without_stack(project, tests)])
+
+
+def _modules_end_before_others(project: Project, ran: Ran) -> Iterator[Broken]:
+    """Yield if a fixture of a module lives while another module's tests run."""
+    if not project.workers and (len(ran.scopes) % 2 or ran.scopes[::2] != ran.scopes[1::2]):
+        yield Broken("a module's fixtures end before another module begins", "\n".join([*ran.scopes, ran.stdout]))
 
 
 def _outcomes_are_right(project: Project, standin: Ran, ran: Ran, tests: dict[str, Test]) -> Iterator[Broken]:
@@ -248,7 +265,7 @@ def _judgements(ran: Ran, name: str) -> list[dict[str, Any]]:
     """Return the judgements of a test in the JSON."""
     test = ran.tests.get(name, {})
     for chain in ran.results["chains"] if ran.results else ():
-        if (chain["id"], chain["device"]) == (test.get("chain"), test.get("device")):
+        if (chain["id"], chain["devices"]) == (test.get("chain"), [test.get("device")]):
             found: list[dict[str, Any]] = chain.get("judgements", {}).get(test["step"], {}).get(test["stack"], [])
             return found
     return []
@@ -257,18 +274,42 @@ def _judgements(ran: Ran, name: str) -> list[dict[str, Any]]:
 def _strict_means_judged(project: Project, ran: Ran, tests: dict[str, Test]) -> Iterator[Broken]:
     if not project.strict or ran.code != 0:
         return
-    for name, outcomes in ran.terminal.items():
-        test = tests[name]
-        if project.replaced_stacks and test.step.measures:
-            baseline, *_ = names = [text.partition(" = ")[0] for text in project.replaced_stacks]
-            for budget in [*test.group.budgets, *test.step.budgets]:
-                if not any(budget.applies(stack, baseline) for stack in names):
-                    yield Broken("strict: exit 0 only if each budget has a stack", f"{name}: {budget}\n{ran.stdout}")
-        # What is undecided fails, as it does if it is expected to.
-        good = ("pass", "fail", "inconclusive") if outcomes == ["xfailed"] else ("pass", "fail")
-        judged = [one for one in _judgements(ran, name) if one.get("verdict") and one["outcome"] in good]
-        if len(judged) < len(test.budgets(project)):
-            yield Broken("strict: exit 0 only if each budget was judged", f"{name} {outcomes}: {judged}\n{ran.stdout}")
+    for name, budget in _without_stack(project, tests):
+        yield Broken("strict: exit 0 only if each budget has a stack", f"{name}: {budget}\n{ran.stdout}")
+    for name in _unjudged(project, ran, tests):
+        evidence = f"{name} {ran.terminal[name]}: {_judgements(ran, name)}\n{ran.stdout}"
+        yield Broken("strict: exit 0 only if each budget was judged", evidence)
+    promised = [name for name in ran.terminal if tests[name].budgets(project)]
+    if promised and not any(_judged(ran, name) for name in promised):
+        yield Broken("strict: exit 0 only if a budget was judged", f"{promised}\n{ran.stdout}")
+
+
+def _unjudged(project: Project, ran: Ran, tests: dict[str, Test]) -> Iterator[str]:
+    """Yield tests with budgets that were not judged. A pattern may allow it for the test or for the reason."""
+    for name in ran.terminal:
+        reason = ran.tests.get(name, {}).get("text", "")
+        if _judged(ran, name) < len(tests[name].budgets(project)) and not _is_allowed(project, name, reason):
+            yield name
+
+
+def _without_stack(project: Project, tests: dict[str, Test]) -> Iterator[tuple[str, Budget]]:
+    """Yield budgets of marks whose stacks an option replaced by others."""
+    baseline, *_ = names = [text.partition(" = ")[0] for text in project.replaced_stacks] or [""]
+    for name, test in tests.items() if project.replaced_stacks else ():
+        for budget in [*test.group.budgets, *test.step.budgets] if test.step.measures else ():
+            matches = any(budget.applies(stack, baseline) for stack in names)
+            if not matches and not _is_allowed(project, name.partition("[")[0]):
+                yield name, budget
+
+
+def _is_allowed(project: Project, *texts: str) -> bool:
+    return any(fnmatch.fnmatchcase(text, pattern) for pattern in project.allowed for text in texts)
+
+
+def _judged(ran: Ran, name: str) -> int:
+    """Count the budgets of a test that were judged. What is undecided fails, also if it is expected to."""
+    good = ("pass", "fail", "inconclusive") if ran.terminal[name] == ["xfailed"] else ("pass", "fail")
+    return sum(bool(one.get("verdict")) and one["outcome"] in good for one in _judgements(ran, name))
 
 
 def _reports_agree(ran: Ran) -> Iterator[Broken]:
@@ -279,7 +320,8 @@ def _reports_agree(ran: Ran) -> Iterator[Broken]:
         (chain["id"], step, stack, metric, str(int(number) + 1))
         for chain in chains
         for step, stacks in chain.get("samples", {}).items()
-        for stack, samples in stacks.items()
+        for stack, boots in stacks.items()
+        for samples in boots.values()
         for number, sample in samples.items()
         for metric in sample["values"]
     }

@@ -122,6 +122,8 @@ class Project:
     #: Where the number of rounds is given: on the command line, or in the ini.
     ini: str = "command line"
     strict: str = ""
+    #: Patterns of budgets that strict sessions need not judge, given where `strict` is.
+    allowed: tuple[str, ...] = ()
     missing_fails: str = ""
     budgets: tuple[tuple[str, Budget], ...] = ()
     options: tuple[str, ...] = ()
@@ -129,6 +131,8 @@ class Project:
     ends: str = ""
     order: str = ""
     broken: str = ""
+    #: Whether each module has a fixture that all of its tests use.
+    autouse: bool = False
     workers: bool = False
     replaced_stacks: tuple[str, ...] = ()
 
@@ -154,7 +158,7 @@ class Project:
         for module, title, group in self.groups:
             modules.setdefault(module, "import pytest\n")
             modules[module] += f"\n\n{self._group(title, group, below)}"
-        drawn = f"ORDER = {self.order!r}\nBROKEN = {self.broken!r}\n"
+        drawn = f"ORDER = {self.order!r}\nBROKEN = {self.broken!r}\nAUTOUSE = {self.autouse!r}\n"
         return {name: ini, "drawn.py": drawn, **modules}
 
     def _group(self, title: str, group: Group, below: str) -> str:
@@ -195,6 +199,7 @@ class Project:
             values["fsstack_rounds"] = self.rounds
         if self.strict == "ini":
             values["fsstack_strict"] = True
+            values |= {"fsstack_allow_unjudged": list(self.allowed)} if self.allowed else {}
         if self.missing_fails == "ini":
             values["fsstack_if_unavailable"] = "fail"
         if budgets := [budget.option for place, budget in self.budgets if place == "ini"]:
@@ -218,6 +223,8 @@ class Project:
         """Return the options of the first session, without those of the common ones."""
         words = [f"--fsstack-rounds={self.rounds}"] if self.ini == "command line" else []
         words += ["--fsstack-strict"] if self.strict == "command line" else []
+        if self.strict == "command line":
+            words += [f"--fsstack-allow-unjudged={pattern}" for pattern in self.allowed]
         words += ["--fsstack-if-unavailable=fail"] if self.missing_fails == "command line" else []
         words += [f"--fsstack-budget={budget.option}" for place, budget in self.budgets if place == "command line"]
         words += [f"--fsstack-stacks={stack}" for stack in self.replaced_stacks]
@@ -276,9 +283,9 @@ def deeds(draw: st.DrawFn, stacked: bool, subtests: bool, measures: bool) -> Dee
 
 
 @st.composite
-def steps(draw: st.DrawFn, stacks: tuple[str, ...]) -> Step:
+def steps(draw: st.DrawFn, stacks: tuple[str, ...], measures: bool = False) -> Step:
     stacked = bool(stacks)
-    measures = stacked and draw(st.booleans())
+    measures = measures or (stacked and draw(st.booleans()))
     subtests = draw(st.integers(0, 3)) == 3
     return Step(
         marks=draw(_few(MARKS, 1)) if draw(st.booleans()) else (),
@@ -317,26 +324,79 @@ def groups(draw: st.DrawFn, may_use_stacks: bool) -> Group:
 
 @st.composite
 def projects(draw: st.DrawFn) -> Project:
+    focus = draw(st.sampled_from([None, None, None, _interleaved, _with_failing_subtest, _with_unjudged_budget]))
     may_use_stacks = draw(st.integers(0, 4)) > 0
     modules = draw(st.lists(st.lists(groups(may_use_stacks), min_size=1, max_size=2), min_size=1, max_size=2))
     where = st.sampled_from(["", "", "command line", "ini"])
-    # A budget of the session is refused if no test with that stack measures.
-    dear = any(group.timed and any("dear" in stack for stack in group.stacks) for groups in modules for group in groups)
-    of_session = st.tuples(st.sampled_from(["ini", "command line"]), st.sampled_from(BUDGETS))
-    return Project(
+    project = Project(
         modules=tuple(map(tuple, modules)),
         rounds=draw(st.sampled_from([5, 5, 5, 1, 2, 6])),
         ini=draw(st.sampled_from(["command line", "command line", "ini", "ini", "toml"])),
         strict=draw(where),
         missing_fails=draw(st.sampled_from(["", "", "", "command line", "ini"])),
-        budgets=tuple(draw(st.lists(of_session, max_size=1))) if dear else (),
         options=draw(st.sampled_from([(), (), (), *OPTIONS])),
-        ends=draw(st.sampled_from(["", "", "", "-x", "--maxfail=2", "--sw", "--lf"])),
-        order=draw(st.sampled_from(["", "", "reversed", "shuffled", "interleaved"])),
+        ends=draw(st.sampled_from(["", "", "", *_ENDS])),
+        order=draw(st.sampled_from(["", "", *_ORDERS])),
         broken=draw(st.sampled_from([*[""] * 12, *_FAILURES])),
+        autouse=draw(st.booleans()),
         workers=draw(st.integers(0, 39)) == 39,
         replaced_stacks=draw(st.sampled_from([(), (), (), (), ("plain", "other = plain(cost=150)")])),
     )
+    if focus:
+        project = draw(focus(project))
+    # A budget of the session is refused if no test with that stack measures.
+    dear = any(group.timed and any("dear" in stack for stack in group.stacks) for _, _, group in project.groups)
+    of_session = st.tuples(st.sampled_from(["ini", "command line"]), st.sampled_from(BUDGETS))
+    return replace(
+        project,
+        budgets=tuple(draw(st.lists(of_session, max_size=1))) if dear else (),
+        allowed=draw(st.sampled_from(_ALLOWED)) if project.strict else (),
+    )
 
 
+# -- where two features meet, drawn more often than chance would -------------------------------------------------------
+
+
+@st.composite
+def _interleaved(draw: st.DrawFn, project: Project) -> Project:
+    """Put the tests of another module after those of two interleaved classes."""
+    stacks = draw(st.sampled_from(_JUDGEABLE))
+    step = steps(stacks, measures=True)
+    pair = [Group((draw(step), draw(step)), stacks), Group((draw(step), draw(step)), stacks)]
+    order = draw(st.sampled_from(_ORDERS))
+    return replace(project, modules=(tuple(pair), project.modules[0][:1]), order=order, autouse=True, options=())
+
+
+@st.composite
+def _with_failing_subtest(draw: st.DrawFn, project: Project) -> Project:
+    """End the session at a failed subtest, after other tests."""
+    stacks = draw(st.sampled_from(_JUDGEABLE))
+    failing = draw(steps(stacks, measures=True))
+    deed = Deed("subtest", "fails", "dear", draw(st.sampled_from([0, 1, 2])))
+    failing = replace(failing, marks=(), subtests=True, deeds=(deed,))
+    module = (*project.modules[0][:1], Group((draw(steps(stacks)), failing), stacks))
+    return replace(project, modules=(module,), ends=draw(st.sampled_from(_ENDS)), broken="", options=())
+
+
+@st.composite
+def _with_unjudged_budget(draw: st.DrawFn, project: Project) -> Project:
+    """Leave out a test with a budget, beside one whose budget is judged."""
+    stacks = draw(st.sampled_from(_JUDGEABLE))
+    step = Step(measures=True, budgets=(Budget("cost 90%", draw(st.sampled_from(["", "dear"]))),))
+    left_out = draw(
+        st.sampled_from(["skip(reason='R')", "skipif(True, reason='R')", "xfail(run=False, reason='R')", ""])
+    )
+    other = draw(st.sampled_from(STACKS[-4:])) if not left_out else stacks
+    group = Group((replace(step, marks=(left_out,) if left_out else ()),), other, is_class=draw(st.booleans()))
+    module = (Group((step,), stacks), group)
+    strict = draw(st.sampled_from(["command line", "ini"]))
+    modules = draw(st.sampled_from([(module,), (module, project.modules[0])]))
+    return replace(project, modules=modules, strict=strict, rounds=5, broken="", ends="", options=())
+
+
+_LEAVING_OUT = ("skip(reason='R')", "skipif(True, reason='R')", "xfail(run=False, reason='R')")
+_JUDGEABLE = tuple(dict.fromkeys(STACKS))[:2]
+_ENDS = ("-x", "--maxfail=2", "--sw", "--lf")
+_ORDERS = ("reversed", "shuffled", "interleaved")
+_ALLOWED = (*[()] * 4, ("*R*",), ("*no-such-tool*",), ("*another*", "*[[]dear]"), ("*",))
 _FAILURES = [f"{when} of_{scope}" for when in ("setup", "teardown") for scope in ("class", "module", "session")]

@@ -44,6 +44,8 @@ class Ran:
     files: Mapping[str, str]
     #: What the tests logged: round, stack and test.
     log: tuple[tuple[int, str, str], ...]
+    #: The modules whose fixture was set up or torn down, in order.
+    scopes: tuple[str, ...]
     #: What is left in the device's directory, below the base temp, and in journals.
     left: tuple[str, ...]
 
@@ -130,7 +132,7 @@ class Place:
         return self._run(path, "pytest_fsstack.plugin", [*project.common_words, *device, *project.words])
 
     def _run(self, path: Path, plugin: str, words: list[str], environment: Mapping[str, str] = {}) -> Ran:
-        for name in *(f"results.{report}" for report in (*_REPORTS, "junit")), "log", "summary":
+        for name in *(f"results.{report}" for report in (*_REPORTS, "junit")), "log", "scopes", "summary":
             (path / name).unlink(missing_ok=True)
         base = self.directory / "tmp"
         summary = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(path / "summary")}
@@ -140,7 +142,7 @@ class Place:
             done = WARM.session(*words, cwd=path)
         files = {file.suffix[1:]: file.read_text() for file in path.glob("results.*")}
         files |= {"summary": (path / "summary").read_text()} if (path / "summary").exists() else {}
-        log = (path / "log").read_text().splitlines() if (path / "log").exists() else []
+        log, scopes = (_lines_of(path / name) for name in ("log", "scopes"))
         entries = [tuple(line.split(" ", 2)) for line in log]
         return Ran(
             done.returncode,
@@ -148,6 +150,7 @@ class Place:
             done.stderr,
             files,
             tuple((int(number), stack, test) for number, stack, test in entries),
+            tuple(scopes),
             tuple(self._left(base)),
         )
 
@@ -160,6 +163,10 @@ class Place:
         for journal in Path("/run/pytest-fsstack").glob("*"):
             if os.fsencode(self.directory) in journal.read_bytes():
                 yield str(journal)
+
+
+def _lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 @contextmanager
