@@ -53,6 +53,8 @@ class Outcomes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "context") and not report.failed:
+            return  # a subtest, which decides its test's outcome only by failing
         if hasattr(report, "fsstack_place") or "fsstack" in report.keywords:
             tests = self._session.results.tests
             tests[report.nodeid] = worse(tests.get(report.nodeid), outcome_of(report))

@@ -178,6 +178,17 @@ def test_a_subtest_that_fails_fails_its_own_test_alone_and_ends_it_in_round_1(
     assert all("[crypt" in line for line in result.outlines if line.startswith(("FAILED", "SUBFAILED")))
 
 
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 brings subtests")
+def test_a_subtest_of_an_expected_failure_is_not_the_outcome_of_its_test(project: Project) -> None:
+    marks = '@pytest.mark.xfail(raises=KeyError)\n@pytest.mark.fsstack_budget("900%")\n'
+    project.write(SUBTESTS.replace("@pytest", f"{marks}@pytest", 1).replace('!= "crypt"', '!= "other"'))
+    file = project.pytester.path / "results.json"
+    project.run("--fsstack-rounds=2", f"--fsstack-json={file}")
+    # pytest reports the subtests as passed unexpectedly. Two rounds do not decide about the budget.
+    tests = json.loads(file.read_text())["tests"]
+    assert {test["stack"]: test["outcome"] for test in tests.values()} == {"plain": "xpassed", "crypt": "skipped"}
+
+
 STEPS = """
 import pytest
 
