@@ -13,7 +13,7 @@ from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Judgement, RoundKey, Unjudged
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Verdict
-from pytest_fsstack.units import format_quantity, percent
+from pytest_fsstack.units import counted, format_quantity, percent
 
 #: What figures of an emulated CPU mean.
 EMULATED = "shows function, not speed"
@@ -211,7 +211,7 @@ def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, bud
     judged = verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, _run(chain))
     bound = "at most" if metric.better == "lower" else "at least"
     text = (
-        f"{metric.name}: median of these {len(series)} rounds "
+        f"{metric.name}: median of {counted(len(series), 'round')} "
         f"{format_quantity(statistics.median(series), metric.unit)}, "
         f"budget {bound} {format_quantity(limit, metric.unit)}"
     )
