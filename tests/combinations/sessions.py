@@ -44,10 +44,10 @@ class Ran:
     files: Mapping[str, str]
     #: What the tests logged: round, stack and test.
     log: tuple[tuple[int, str, str], ...]
-    #: The modules whose fixture was set up or torn down, in order.
-    scopes: tuple[str, ...]
     #: What is left in the device's directory, below the base temp, and in journals.
     left: tuple[str, ...]
+    #: The modules whose fixture was set up or torn down, in order.
+    scopes: tuple[str, ...] = ()
 
     @cached_property
     def terminal(self) -> dict[str, list[str]]:
@@ -150,8 +150,8 @@ class Place:
             done.stderr,
             files,
             tuple((int(number), stack, test) for number, stack, test in entries),
-            tuple(scopes),
             tuple(self._left(base)),
+            tuple(scopes),
         )
 
     def _left(self, base: Path) -> Iterator[str]:

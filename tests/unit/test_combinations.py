@@ -34,7 +34,7 @@ def ran(plain: str = "PASSED", dear: str = "PASSED", code: int = 0, **changes: s
     for name in tests:
         tests[name]["stack"] = name.partition("[")[2].rstrip("]")
     judgement = {"outcome": "pass", "verdict": {"outcome": "pass"}, "budget": {}}
-    chain = {"id": "C", "device": "D", "judgements": {"0": {"dear": [judgement]}}}
+    chain = {"id": "C", "devices": ["D"], "judgements": {"0": {"dear": [judgement]}}}
     ktap = "".join(f"  {'ok' if word == 'PASSED' else 'not ok'} 1 x\n" for word in outcomes.values())
     files = {
         "junit": f"<testsuites>{cases}</testsuites>",
@@ -71,6 +71,7 @@ def test_a_session_without_mistakes_breaks_no_rule() -> None:
         (ran("PASSED", "PASSED", json=ran("FAILED").files["json"]), "the outcome in JSON"),
         (ran("PASSED", "SKIPPED", ktap="  ok 1 x\n  ok 2 x # SKIP y\n"), "a test that only its budgets judge"),
         (ran(json=ran().files["json"].replace("[{", '[], "x": [{')), "without a verdict"),
+        (replace(ran(), scopes=("test_a.py", "test_b.py", "test_a.py", "test_b.py")), "a module's fixtures end"),
         (ran(csv="chain,step,stack,metric,round\nC,0,dear,seconds,1"), "the CSV"),
         (ran(ktap="  ok 1 x\n  not ok 2 x\n"), "KTAP"),
     ],
@@ -84,9 +85,37 @@ def test_a_budget_that_was_not_judged_never_passes_under_strict() -> None:
     project = Project(((group,),), strict="ini")
     skipped = ran("SKIPPED", "SKIPPED", json=ran("SKIPPED", "SKIPPED").files["json"].replace("[{", '[], "x": [{'))
     skipped = replace(skipped, files={**skipped.files, "ktap": "  ok 1 x # SKIP R\n  ok 2 x # SKIP R\n"})
-    assert broken(skipped, project, skipped) == ["strict: exit 0 only if each budget was judged"]
+    assert broken(skipped, project, skipped) == [
+        "strict: exit 0 only if each budget was judged",
+        "strict: exit 0 only if a budget was judged",
+    ]
     failed = replace(skipped, code=1, stdout=f"{skipped.stdout}\nfsstack: 0 of 1 budgets")
     assert broken(failed, project, skipped) == []
+
+
+@pytest.mark.parametrize(
+    ("strict", "allowed", "code", "rules"),
+    [
+        ("ini", (), 0, ["strict: exit 0 only if each budget was judged"]),
+        ("ini", (), 1, []),
+        ("ini", ("other", "*test_0[[]dear]"), 0, []),
+        ("ini", ("reason",), 0, []),
+        ("ini", ("reason",), 1, ["the exit code fits the outcomes"]),
+        ("", (), 1, ["the exit code fits the outcomes"]),
+    ],
+)
+def test_a_strict_session_is_red_only_for_budgets_that_are_not_allowed(
+    strict: str, allowed: tuple[str, ...], code: int, rules: list[str]
+) -> None:
+    """The limit is judged on `plain`, and the test on `dear` is skipped."""
+    limited = replace(GROUP, steps=(replace(GROUP.steps[0], budgets=(Budget("cost 200"),)),))
+    both = json.loads(ran("PASSED", "SKIPPED").files["json"])
+    judgements = both["chains"][0]["judgements"]["0"]
+    judgements["plain"] = judgements.pop("dear")
+    ktap = "  ok 1 x\n  ok 2 x # SKIP R\n"
+    session = ran("PASSED", "SKIPPED", code, json=json.dumps(both), ktap=ktap)
+    project = Project(((limited,),), strict=strict, allowed=allowed)
+    assert broken(session, project, ran("PASSED", "SKIPPED")) == rules
 
 
 def test_what_a_failing_session_begins_with_is_not_good() -> None:
