@@ -248,17 +248,9 @@ class Builder:
             if problem := _close(undo):
                 fail(problem)
 
-    def explain(self, error: BaseException) -> None:
-        """Add to an error of a test that the file below the stack has no room to grow, if that is so."""
-        full = self._standing.why_full() if self._standing else ""
-        if not full or full in str(error):
-            return
-        if isinstance(error, OSError) and error.strerror:
-            error.strerror = f"{full}; {error.strerror}"
-        elif error.args and error.args[0] == str(error):
-            error.args = (f"{full}; {error}", *error.args[1:])
-        elif hasattr(error, "add_note"):  # from Python 3.11 on
-            error.add_note(full)
+    def why_full(self) -> str:
+        """Return why writing to the stack that stands fails although it has space. Empty if the file below has room."""
+        return self._standing.why_full() if self._standing else ""
 
     def close(self) -> list[str]:
         """Undo the changes of the session. Return what could not be undone."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pytest_fsstack.records.results import TestOutcome
     from pytest_fsstack.session.state import Session
 
+#: The attribute of a test's exception that says that the file below the stack could not grow.
+_NO_SPACE = "_fsstack_no_space"
+
 
 class Outcomes:
     """A pytest plugin that records the outcome of each test on a stack.
@@ -28,11 +31,13 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
-        if call.excinfo and isinstance(call.excinfo.value, Exception):
-            self._session.builder.explain(call.excinfo.value)
         report = yield
         if place := self._place(item):
             report.fsstack_place = place
+            if report.failed and call.excinfo:
+                # The last report of a chain's test repeats an exception of its rounds, when no stack stands.
+                reason = vars(call.excinfo.value).setdefault(_NO_SPACE, self._session.builder.why_full())
+                _begin_with(report, reason)
         return report
 
     def _place(self, item: pytest.Item) -> dict[str, str]:
@@ -64,6 +69,19 @@ class Outcomes:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._session.other_failures[report.nodeid] = None
+
+
+def _begin_with(report: pytest.TestReport, reason: str) -> None:
+    """Begin the message of a failure with its cause, if it does not name it."""
+    if reason in report.longreprtext:
+        return
+    crash: Any = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:  # pytest.fail(pytrace=False)
+        report.longrepr = f"{reason}\n{report.longreprtext}"
+        return
+    crash.message = f"{reason}; {crash.message}"
+    representation: Any = report.longrepr
+    representation.addsection("fsstack", reason)
 
 
 def outcome_of(report: pytest.TestReport) -> TestOutcome:
