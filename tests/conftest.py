@@ -56,5 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("needs root, for loop devices, mounts or guests: run pytest with sudo")
+    if item.get_closest_marker("root"):
+        from pytest_fsstack.machine.needs import Root, require
+
+        # Root in a container may lack the capability.
+        require(Root("the test of loop devices, mounts or guests"))

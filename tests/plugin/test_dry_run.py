@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
@@ -111,7 +110,7 @@ def test_the_time_is_that_of_an_earlier_run(project: Project) -> None:
     assert re.fullmatch(r"  time: \D*0:00:\d\d\b\D*\b16 runs\b\D*", line)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root may open all devices, and loop devices need it")
+@pytest.mark.root
 def test_a_device_that_would_be_refused_is_shown_and_ends_nothing(project: Project) -> None:
     import subprocess
 

@@ -94,3 +94,14 @@ def test_a_fuse_filesystem_on_a_directory_needs_the_capability_too(tmp_path: Pat
     code, output = run(tmp_path, *words, nodes=None, rights=LACKS_ADMIN)
     assert code == 0, output
     assert "mounting by FUSE needs CAP_SYS_ADMIN" in output
+
+
+def test_the_tests_of_this_folder_are_skipped_without_the_capability() -> None:
+    path = Path(__file__)
+    words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(path), "-k", path.stem]
+    done = subprocess.run(
+        [*LACKS_ADMIN, sys.executable, *words], cwd=path.parents[2], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^SKIPPED .*CAP_SYS_ADMIN.*--cap-add=SYS_ADMIN", done.stdout, re.M)
+    assert "passed" not in done.stdout
