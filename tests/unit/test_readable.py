@@ -30,7 +30,7 @@ def results(rounds: int = 6, table: str = "", throughput: float | None = None) -
     """Of a step on ext4 and on a stack with a name of its own, which takes three times as long."""
     results = measured({"ext4": {"read": 1.0}, "zipped": {"read": 3.0}}, rounds)
     (chain,) = results.chains
-    chain.stacks["zipped"] = StackInfo("zipped", "luks | btrfs(compress='zstd')")
+    chain.stacks["zipped"] = StackInfo("zipped", "luks | btrfs(compress='zstd')", named=True)
     chain.tables += [(table, {})] if table else []
     if throughput is not None:
         chain.add("read", "zipped", Sample({"seconds": 3.0, "throughput": throughput}))
