@@ -310,7 +310,8 @@ def _sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     titles: dict[str, str] = {}
     for job in _jobs(document):
         title = str(job.get("jobname"))
-        slug = f"fio_{re.sub(r'[^A-Za-z0-9]+', '_', title).strip('_') or 'job'}"
+        word = re.sub(r"\W+", "_", title).strip("_") or "job"
+        slug = f"fio_{word}"
         while titles.setdefault(slug, title) != title:
             slug += "_"  # another section's name differs only in punctuation
         sections.setdefault(slug, []).append(job)

@@ -69,13 +69,24 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
         if problem:
             refuse(setting.line, setting.column, problem)
     named = list(_sections(settings))
+    if not named:
+        refuse(1, 1, "there is no section, and so no job")
+    lines_of_names: dict[str, int] = {}
     for (_, previous), (section, options) in zip([(None, {}), *named], named, strict=False):
         if is_device and "filename" not in options and options.get("ioengine") not in _WITHOUT_FILE:
             refuse(section.line, section.column, "the stack is a block device: this job needs filename=${FSSTACK}")
         if place.is_dir() and "trim" in _pattern(options):
             refuse(section.line, section.column, "fio trims block devices only, and the stack is a directory")
-        if sections and previous and _is_on(options, "group_reporting") and not _begins_group(options):
+        if problem := _without_figures(options):
+            refuse(section.line, section.column, problem)
+        if not sections:
+            continue
+        if previous and _is_on(options, "group_reporting") and not _begins_group(options):
             text = "group_reporting adds its figures to those of the section above: leave it out, or add new_group"
+            refuse(section.line, section.column, text)
+        first = lines_of_names.setdefault(options["name"], section.line)
+        if first != section.line:
+            text = f"the section in line {first} is called {options['name']!r} too: give each a name of its own"
             refuse(section.line, section.column, text)
     return content
 
@@ -174,12 +185,23 @@ def _sections(settings: list[_Setting]) -> Iterator[tuple[_Setting, dict[str, st
         if section:
             yield section, options
         is_global = setting.value.partition("]")[0].strip() == "global"
-        section, options = (None, common) if is_global else (setting, dict(common))
+        # A name in [global] names no section.
+        own = {"name": setting.value.partition("]")[0]}
+        section, options = (None, common) if is_global else (setting, {**common, **own})
 
 
 def _is_on(options: Mapping[str, str], name: str) -> bool:
     """Whether a flag of fio is set. Its name alone sets it."""
     return options.get(name, "0") != "0"
+
+
+def _without_figures(options: Mapping[str, str]) -> str | None:
+    """Return a message if fio reports no figures of a section, or none by direction."""
+    if "stats" in options and not _is_on(options, "stats"):
+        return "stats=0 hides the figures of this job: leave it out"
+    if options.get("unified_rw_reporting", "none") not in ("none", "0", "both", "2"):
+        return "unified_rw_reporting hides the figures of each direction: leave it out, or set it to both"
+    return None
 
 
 def _begins_group(options: Mapping[str, str]) -> bool:

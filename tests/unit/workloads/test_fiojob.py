@@ -231,7 +231,7 @@ class TestJobFile:
         for direction in "read", "write":
             idle["jobs"][0][direction] = {"total_ios": 0, "io_bytes": 0}
         clock.instead = lambda: json.dumps(idle)
-        (tmp_path / "job.fio").touch()
+        (tmp_path / "job.fio").write_text("[idle]\nrw=read\n")
         with pytest.raises(AssertionError, match=r"^fio: .*\b0 bytes\b"):
             workloads.fio_job(clock, stack, tmp_path / "job.fio")
 

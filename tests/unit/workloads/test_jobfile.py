@@ -267,3 +267,37 @@ def test_each_example_of_fio_is_allowed_or_refused_at_a_place(place: Path) -> No
             refusals[job.name] = str(error)
     assert {"netio.fio", "http-s3.fio", "nbd.fio", "exec.fio", "sg_verify.fio"} <= refusals.keys()
     assert not {"fio-seq-read.fio", "fsx.fio", "null.fio"} & refusals.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("", 1, "section"),
+        ("[global]\nsize=4k\nrw=write\n", 1, "section"),
+        ("[a]\nrw=read\n[b]\nrw=write\nstats=0\n", 3, "stats"),
+        ("[global]\nstats=0\n[a]\nrw=read\n", 3, "stats"),
+        ("[a]\nrw=rw\nunified_rw_reporting=1\n", 1, "unified_rw_reporting"),
+        ("[a]\nrw=rw\nunified_rw_reporting=mixed\n", 1, "unified_rw_reporting"),
+        ("[a]\nrw=read\n[a]\nrw=write\n", 3, "'a'"),
+        ("[a]\nname=b\n[b]\nrw=write\n", 3, "'b'"),
+    ],
+)
+def test_jobs_whose_figures_would_be_missing_are_refused(text: str, line: int, word: str, place: Path) -> None:
+    job = place.parent / "job.fio"
+    job.write_text(text)
+    with pytest.raises(JobFileError, match=rf":{line}:\d+: .*{word}"):
+        jobfile.check(job, place, {}, sections=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[global]\nname=both\n[a]\nrw=read\n[b]\nrw=write\n",
+        "[a]\nrw=rw\nunified_rw_reporting=both\n",
+        "[a]\nrw=read\nstats=1\nnumjobs=2\n",
+    ],
+)
+def test_jobs_with_all_figures_are_allowed(text: str, place: Path) -> None:
+    job = place.parent / "job.fio"
+    job.write_text(text)
+    jobfile.check(job, place, {}, sections=True)
