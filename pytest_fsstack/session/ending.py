@@ -91,13 +91,14 @@ class Ending:
         }
 
     def _was_judged(self, test: TestOutcome) -> bool:
-        judgements = [
-            judgement
+        """Whether each budget of a test has a verdict. An undecided one has none."""
+        outcomes = [
+            judgement.outcome
             for chain in self._results.chains
             if chain.id == test.chain
             for judgement in chain.judgements_of(test.step, test.stack)
         ]
-        return any(judgement.verdict for judgement in judgements)
+        return bool(outcomes) and all(outcome in ("pass", "fail") for outcome in outcomes)
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results at the end of the session."""

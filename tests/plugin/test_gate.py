@@ -320,6 +320,29 @@ def test_other(fsstack, timed):
     assert any("--fsstack-strict" in line and "not today" in line for line in result.outlines) == bool(status)
 
 
+@pytest.mark.parametrize(("allowed", "status"), [("", 1), ("*not today*", 0)])
+def test_an_expected_failure_before_the_verdict_opens_no_strict_gate(
+    project: Project, allowed: str, status: int
+) -> None:
+    project.write(
+        UNMARKED
+        + """
+@pytest.mark.xfail(reason="not today")
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget("900%", metric="cost")
+def test_other(fsstack, timed, cost):
+    with timed(cold=False):
+        pass
+    timed.record("cost", cost, unit="coins")
+    assert False
+"""
+    )
+    words = ["-k", "same or plain or other", "--fsstack-budget=* : cost 900%", "--fsstack-strict"]
+    result = project.run("--fsstack-rounds=8", *words, *([f"--fsstack-allow-unjudged={allowed}"] if allowed else []))
+    assert result.ret == status
+    assert any("--fsstack-strict" in line and "not today" in line for line in result.outlines) == bool(status)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_budget_of_a_mark_whose_stack_is_replaced_is_named_and_fails_a_strict_gate(
     project: Project, strict: bool
