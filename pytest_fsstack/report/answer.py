@@ -254,7 +254,7 @@ def _range(cost: Cost, reference: str) -> str:
 
 def _interval(estimate: Estimate) -> str:
     if not isfinite(estimate.high):
-        return ""
+        return " (too few rounds for an interval)"
     return f" ({_times(estimate.low)} to {_times(estimate.high)})"
 
 

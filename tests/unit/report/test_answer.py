@@ -41,6 +41,12 @@ def test_each_group_of_stacks_has_a_sentence_on_which_costs_least() -> None:
     assert re.match(r"1\.50\b.* ext4 .*\(1\.50 to 1\.50\)", others.details)
 
 
+@pytest.mark.parametrize("stack", ["xfs", "btrfs"])
+def test_a_cost_of_too_few_rounds_says_so(stack: str) -> None:
+    (sentence,) = answer.answer(measured({"ext4": COSTS["ext4"], stack: COSTS[stack]}, rounds=1))
+    assert "too few rounds" in str(sentence)
+
+
 def test_weights_change_the_order_and_are_shown() -> None:
     costs = {"ext4": COSTS["ext4"], "xfs": {"write": 4.0, "delete": 1.0}, "btrfs": {"write": 1.5, "delete": 2.0}}
     results = measured(costs)
