@@ -445,8 +445,12 @@ class Course:
     def _record_end(self, name: str, run: StepRun) -> None:
         """Record why a step and the ones after it have no samples."""
         results, steps = self.chain, self._plan_of(name).stacks[self.cells[name].stack].steps
-        what = "was skipped" if run.ending == "skipped" else run.ending
-        text = run.reason or (run.cause if run.ending == "skipped" else "")
+        what: str = run.ending
+        text = run.reason
+        if run.ending == "skipped":
+            # An expected failure counts as skipped, and has no cause.
+            what = "was skipped" if run.cause else "failed as expected"
+            text = run.cause or run.reason.removeprefix("expected to fail").removeprefix(": ")
         why = f": {text}" if text else ""
         note = f"{what} in round {results.rounds}{why}"
         results.notes.setdefault(run.step, {})[name] = note
