@@ -494,6 +494,8 @@ def parse_device(text: str, *, size: int, overwrite: Container[Identity], discar
         return RamDevice(size)
     if text.startswith("dir:"):
         path = Path(text.removeprefix("dir:")).absolute()
+        if text == "dir:":
+            raise ValueError("dir: names no directory, as with a variable that is not set; dir:. is this one")
         if not os.path.isdir(path):  # Path.is_dir raises for names that are too long
             raise ValueError(f"{text}: there is no directory {path}")
         return DirectoryDevice(path)

@@ -71,3 +71,8 @@ def test_files_are_shown_as_the_loop_devices_over_them() -> None:
 def test_a_group_has_block_devices_only(text: str, facts: str) -> None:
     with pytest.raises(ValueError, match=facts):
         parse_device(text, size=1, overwrite=())
+
+
+def test_a_directory_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^dir: "):
+        parse_device("dir:", size=1, overwrite=())
