@@ -103,7 +103,7 @@ def test_at_a_given_scale_only_what_does_not_fit_is_skipped(project: Project) ->
 
 @pytest.mark.parametrize(
     ("expression", "near", "selected"),
-    [("plian", "plain", 0), ("plain or cryp_t", "crypt", 1), ("plain and not stpe", "step", 1)],
+    [("plai_n", "plain", 0), ("plain or cryp_t", "crypt", 1), ("plain and not stpe", "step", 1)],
 )
 def test_a_misspelt_word_of_k_is_named_with_the_nearest(
     project: Project, expression: str, near: str, selected: int
