@@ -95,8 +95,9 @@ class Machine:
         return directory
 
     def mount(self, pid: int, number: str, target: str, source: str | Path = "none", kind: str = "ext4") -> None:
+        escaped = str(source).replace(" ", "\\040")
         with (self.proc / str(pid) / "mountinfo").open("a") as file:
-            file.write(f"20 1 {number} / {target} rw,relatime shared:1 - {kind} {source} rw\n")
+            file.write(f"20 1 {number} / {target} rw,relatime shared:1 - {kind} {escaped} rw\n")
 
     def opened(self, pid: int, node: Path, flags: str = "0100000") -> None:
         (self.proc / str(pid) / "fd/3").symlink_to(node)
@@ -491,10 +492,10 @@ def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     (tmp_path / "said").write_text(said, encoding="latin-1")
-    (tmp_path / "blkid").write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")
+    (tmp_path / "blkid").write_text(f"#!/bin/sh\ncat '{tmp_path}/said'\n")
     (tmp_path / "blkid").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(guard.Refused, match=r"`blkid .*sdb`") as caught:
+    with pytest.raises(guard.Refused, match=r"`blkid .*sdb'?`") as caught:
         guard.signature(tmp_path / "sdb")
     assert isinstance(caught.value.__cause__, commands.CommandError)
     assert caught.value.__cause__.returncode == 0
