@@ -17,7 +17,10 @@ looks, discards, confirmation and controls.
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import random
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,7 +90,10 @@ class PlannedStack(msgspec.Struct, frozen=True):
 
 
 class PlannedTest(msgspec.Struct, frozen=True):
-    """A selected test: a step on a stack, its budgets, and why it must measure something (empty if it need not)."""
+    """A selected test: a step on a stack, its budgets, and why it must measure something (empty if it need not).
+
+    `id` is its node id.
+    """
 
     step: str
     stack: str
@@ -95,6 +101,7 @@ class PlannedTest(msgspec.Struct, frozen=True):
     promise: str = ""
     #: Whether the class promised to measure, so another test of it may keep the promise.
     of_class: bool = False
+    id: str = ""
 
 
 class ChainPlan(msgspec.Struct, frozen=True):
@@ -125,7 +132,7 @@ class Policy:
 
     `discard` are the rules that discard rounds. `sharing` is the number of budgets that share the error rate. Above 1,
     fresh rounds must confirm a failure. `limit` is the allowed overhead of a kernel over the first one (0.05 is 5 %;
-    None: not judged).
+    None: not judged). `allowed` are patterns of tests or reasons whose budgets may stay unjudged in a `strict` session.
     """
 
     looks: Looks = field(default_factory=Looks)
@@ -143,6 +150,7 @@ class Policy:
     limit: float | None = None
     #: Whether budgets on time are judged on emulated CPUs too (--fsstack-judge-emulated).
     judges_emulated: bool = False
+    allowed: tuple[str, ...] = ()
 
     def looks_of(self, plan: ChainPlan) -> Looks:
         """Return the looks of a chain."""
@@ -210,7 +218,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a test and its reason. `as_run`: the test ended in one of its runs, so that run is reported.
 
     The outcome belongs to the call phase, or with `in_setup` to setup. `expected` is the reason for an expected
-    failure.
+    failure. `overrules`: marks and hooks that skip the test, or expect that it fails, do not change this failure.
     """
 
     outcome: Literal["passed", "failed", "skipped"]
@@ -218,6 +226,7 @@ class Outcome(msgspec.Struct, frozen=True):
     in_setup: bool = False
     as_run: bool = False
     expected: str = ""
+    overrules: bool = False
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -273,9 +282,13 @@ class Course:
         self._not_run: dict[tuple[str, str], NotRun] = {}
         #: The result of each step in its last run, by step and cell.
         self._endings: dict[tuple[str, str], Ending] = {}
+        #: Why the last run of a step was skipped, or failed as expected, by step and cell.
+        self._skips: dict[tuple[str, str], str] = {}
         #: By cell: a failed step that has no report of its own (its index and its error).
         self._causes: dict[str, tuple[int, str]] = {}
         self._concluded = False
+        #: Errors about budgets whose metric no step records, since the first round. Each is there once.
+        self.impossible: dict[str, None] = {}
         #: Whether no more rounds run, because enough tests have failed (--maxfail).
         self.stopped = False
         questions = self._questions()
@@ -430,6 +443,8 @@ class Course:
     def _add_step(self, name: str, run: StepRun) -> None:
         results, step = self.chain, run.step
         self._endings[step, name] = run.ending
+        if run.ending in ("skipped", "left out"):
+            self._skips[step, name] = run.cause or run.reason or "it was skipped"
         if repeated := self._repeated.get(step):
             repeated.add(name, results.rounds, run.samples, run.seconds)
         if run.ending == "left out":
@@ -528,6 +543,8 @@ class Course:
             self.chain.discard(str(rule), conditions)
             return
         self.chain.conditions.append(conditions)
+        if self.chain.rounds == 1 and not self.policy.once:
+            self._find_impossible()
         if self._run in self.planner.looks.rounds:
             self._judge()
             self.planner.look(self._run, self._verdicts())
@@ -535,6 +552,25 @@ class Course:
                 self.chain.repeated = {
                     step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
                 }
+
+    def _find_impossible(self) -> None:
+        """Find budgets that no round can judge, such as those with a typo in the metric. Cells need no rounds for them.
+
+        If there are no others in the chain, its figures serve no budget, and it ends.
+        """
+        decidable, in_vain = set[str](), set[str]()
+        for (step, name), test in self._tests.items():
+            for budget in test.budgets if self.chain.of(step, name) else ():
+                judgement = judge(self.chain, step, name, budget)
+                if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT):
+                    in_vain.add(name)
+                    self.impossible[judgement.text] = None
+                else:
+                    decidable.add(name)
+        for question in self.planner.questions if in_vain else ():
+            is_own = question.reference == self.chain.reference(question.cell)
+            if is_own and (question.cell in in_vain - decidable or not decidable):
+                self.planner.states[question] = "given up" if question.cell in in_vain else "measured"
 
     def _reference(self, name: str) -> str:
         """Return the reference of a cell: the baseline on its kernel, or the same stack on the first kernel."""
@@ -771,8 +807,7 @@ class Course:
             if self.chain.worst(step, name) == "fail" and not self.chain.expected(step, name):
                 # A skip in a later round undoes no verdict.
                 return structs.replace(self._of_budgets(self.readings, step, name, rerun_command), in_setup=True)
-            is_told = ending is None or key in self._not_run
-            return self._of_not_run(step, name) if is_told else Outcome("skipped", as_run=True)
+            return self._of_not_run(step, name)
         if outcome := self._of_rounds(step, name):
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
@@ -820,19 +855,33 @@ class Course:
         return "" if over or not self.stopped else "; no more rounds ran, because enough tests have failed (--maxfail)"
 
     def _of_not_run(self, step: str, name: str) -> Outcome:
-        reason = self._not_run.get((step, name), NotRun("not run: the session was stopped before"))
+        ending = self._endings.get((step, name))
+        skip = NotRun(self._skips.get((step, name), ""), skipped=True)
+        reason = self._not_run.get((step, name), skip if ending else NotRun("not run: the session was stopped before"))
         if self.policy.missing_fails and reason.lacking:
             return Outcome("failed", f"{reason.text} (--fsstack-if-unavailable=fail)", in_setup=True)
-        budgets = () if self.policy.once else self._tests[step, name].budgets
+        budgets = self._tests[step, name].budgets if self._promise(step, name) and not self.policy.once else ()
         compares = any(budget.overhead is not None for budget in budgets)
-        if reason.of_baseline and compares and (self._strict if reason.lacking else not self.stopped):
-            why = " (--fsstack-strict)" if reason.lacking else ""
-            text = f"its budget has nothing to compare with: {reason.text}{why}"
-            return Outcome("failed", text, in_setup=True)
-        if reason.skipped and budgets and self._strict:
-            return Outcome("failed", f"its budget is not judged: {reason.text} (--fsstack-strict)", in_setup=True)
-        as_run = bool(self._endings.get((step, name)))
+        if reason.of_baseline and compares and not (reason.lacking or self.stopped):
+            return Outcome("failed", f"its budget has nothing to compare with: {reason.text}", in_setup=True)
+        # If an earlier step has failed, its own report is red.
+        if (
+            budgets
+            and (reason.lacking or reason.skipped or reason.of_baseline)
+            and not self._may_stay_unjudged(step, name, reason.text)
+        ):
+            return Outcome("failed", self._unjudged_text(name, reason.text), in_setup=True, overrules=True)
+        as_run = bool(ending)
         return Outcome("skipped", "" if as_run else reason.text, in_setup=not as_run, as_run=as_run)
+
+    def _may_stay_unjudged(self, step: str, name: str, reason: str) -> bool:
+        """Whether the budgets of a test need no verdict: always without --fsstack-strict."""
+        return not self._strict or is_allowed(self.policy.allowed, self._tests[step, name].id, reason)
+
+    def _unjudged_text(self, name: str, reason: str) -> str:
+        # The same patterns must serve on all devices.
+        allowing = allowing_option(reason.removeprefix(f"{self._label(name)}: "))
+        return f"its budget is not judged: {reason} (--fsstack-strict)\n\n  allow:   {allowing}"
 
     def _promise(self, step: str, name: str) -> str:
         """Return why a test should have measured something, or an empty text.
@@ -882,8 +931,8 @@ class Course:
         if not emulated or any(judgement.outcome != "pass" for judgement in judgements if judgement not in emulated):
             return None
         text = f"{step} on {name}: {emulated[0].text}"
-        if self._strict:
-            return Outcome("failed", f"{text} (--fsstack-strict)")
+        if not self._may_stay_unjudged(step, name, emulated[0].text):
+            return Outcome("failed", self._unjudged_text(name, emulated[0].text))
         return Outcome("passed") if all(judgement.budget.sanity for judgement in emulated) else Outcome("skipped", text)
 
     def _of_budgets(self, readings: Readings, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
@@ -908,6 +957,16 @@ class Course:
 
 def _renamed(by_name: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
     return {names[name]: value for name, value in by_name.items()}
+
+
+def is_allowed(patterns: Iterable[str], name: str, reason: str) -> bool:
+    """Whether a pattern of --fsstack-allow-unjudged matches the name of what has a budget, or the reason."""
+    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in (name, reason))
+
+
+def allowing_option(text: str) -> str:
+    """Return the option that allows all reasons and names that contain a text, for a shell."""
+    return f"--fsstack-allow-unjudged={shlex.quote(f'*{glob.escape(text)}*')}"
 
 
 def stack_on(stack: str, kernel: str) -> str:

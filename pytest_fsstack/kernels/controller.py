@@ -66,7 +66,7 @@ class Controller:
             directories.temporary(directories.safe_place(), session.builder.journal, "fsstack-kernels-")
         )
         self.settings, self._counts = session.settings, session.budgets
-        self._own_policy, self._log_round = session.policy, session.log_round
+        self._own_policy, self._after_round = session.policy, session.after_round
         #: The plans of the chains from all workers, by name.
         self._plans: dict[str, dict[KernelBoot, ChainPlan]] = {}
         self._courses: dict[str, Course] = {}
@@ -201,6 +201,7 @@ class Controller:
             if isinstance(message, Collected):
                 place = self._kernel_boot_of(node)
                 self._nodes[place] = node
+                self._counts.without_stack |= message.without_stack
                 emulated = self._is_emulated(_index(node))
                 for chain, plan in message.chains.items():
                     plan = msgspec.structs.replace(plan, emulated=plan.emulated or emulated)
@@ -213,7 +214,7 @@ class Controller:
         course, limit = self._course(chain), self.config.getoption("maxfail", 0)
         if self._readings:
             course.end_round(load.conditions(*self._readings, load.read()))
-            self._log_round(course.views)
+            self._after_round(course)
             self._readings = None
             self._show(chain)
         course.stopped = bool(limit) and sum(each.failures for each in self._courses.values()) >= limit

@@ -10,10 +10,14 @@ from pytest_fsstack.judging.course import CellRun, ChainPlan, Figures, Outcome
 
 
 class Collected(msgspec.Struct, tag=True):
-    """The chains that a worker has collected, and the indices of their tests. All workers use the same names."""
+    """The chains that a worker has collected, and the indices of their tests. All workers use the same names.
+
+    `without_stack` are the reasons why budgets have no stack (`Budgets`).
+    """
 
     chains: dict[str, ChainPlan]
     tests: dict[str, list[int]]
+    without_stack: dict[str, str]
 
 
 class Measured(msgspec.Struct, tag=True):

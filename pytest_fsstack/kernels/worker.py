@@ -71,7 +71,7 @@ class Worker:
                 self._keys[chain] = f"{chain.id} {sum(other.id == chain.id for other in self._keys)}"
             tests.setdefault(self._keys[chain], []).append(index)
         plans = {key: plan_of(chain, self.budgets) for chain, key in self._keys.items()}
-        self._channel.send(msgspec.json.encode(Collected(plans, tests)))
+        self._channel.send(msgspec.json.encode(Collected(plans, tests, self.budgets.without_stack)))
 
     def _before(self, item: pytest.Item) -> None:
         """Take a turn, if there is one: run a stack, or prepare the reports."""

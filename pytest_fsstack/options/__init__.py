@@ -374,20 +374,23 @@ OPTIONS = (
         "fail inconclusive tests instead of skipping them, fail verdicts that the previous stack could change, and "
         "fail the session if a budget of a selected test was not judged",
         flag=True,
-        doc="A budget is not judged if its test is skipped or an expected failure without a measurement, or if "
-        "`--fsstack-stacks` leaves it no stack. A deselected test (`-k`, `-m`, `--deselect`) is not selected, so its "
-        "budgets do not count. Nothing is judged, and nothing fails for it, with `--benchmark-disable` and "
-        "`--setup-only`. [statistics.md](statistics.md#carry-over) defines doubtful verdicts. With "
+        doc="A budget is not judged if its test is skipped, be it because the machine lacks something, or fails as "
+        "expected before its last measurement. Such a test fails, and its error says how to allow the reason with "
+        "`--fsstack-allow-unjudged`. A budget is not judged either if `--fsstack-stacks` leaves it no stack, if the "
+        "ini names a stack or a layer that neither exists nor is collected, or with `--benchmark-disable` and "
+        "`--setup-only`. Then the session fails. A deselected test (`-k`, `-m`, `--deselect`) is not selected, so its "
+        "budgets do not count. [statistics.md](statistics.md#carry-over) defines doubtful verdicts. With "
         "`--fsstack-compare`, a limit that would leave most unchanged runs undecided is refused before the first "
         "round.",
     ),
     Option(
         "allow-unjudged",
-        "let a budget stay without a verdict under --fsstack-strict, if its test's id or the reason matches a pattern "
-        "such as '*needs kernel 6.5*'. Repeat it",
+        "let a budget stay without a verdict under --fsstack-strict, if its test's id, its line in the ini or the "
+        "reason matches a pattern such as '*needs kernel 6.5*'. Repeat it",
         "PATTERN",
         many=True,
-        doc="The reason is the one that pytest shows for the skipped test. At least one budget must still be judged.",
+        doc="The reason is the one that pytest shows for the skipped test, or an option such as `--benchmark-disable`. "
+        "Without such an option, at least one budget must still be judged.",
     ),
     Option(
         "judge-emulated",
@@ -703,6 +706,12 @@ def on_command_line(config: pytest.Config, name: str) -> OptionSource | None:
     if content is None or content is False:
         return None
     return OptionSource(option.flags, tuple(map(str, content)) if option.many else (str(content),))
+
+
+def is_in_this_command(config: pytest.Config, name: str) -> bool:
+    """Whether the user has typed an option in this command, and not in ``addopts`` for many."""
+    words = map(str, config.invocation_params.args)
+    return any(word.partition("=")[0] == f"--fsstack-{name}" for word in words)
 
 
 def in_ini(config: pytest.Config, name: str) -> OptionSource | None:

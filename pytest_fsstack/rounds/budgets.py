@@ -27,9 +27,7 @@ class Budgets:
         self._doubted: set[str] = set()
         #: Budgets of selected tests that must be judged. `add` adds those of workers.
         self.count = 0
-        #: By the id of each selected test, its number of budgets.
-        self.promised: dict[str, int] = {}
-        #: By the id of a test, why a budget of its mark has no stack in this session.
+        #: Why budgets have no stack in this session, by the test whose mark gives one, or by the line of the ini.
         self.without_stack: dict[str, str] = {}
         self._told: int | None = None
         self._overheads = 0
@@ -86,8 +84,6 @@ class Budgets:
                 budgets = self.of(item, parameter.id, parameter.id == chain.baseline)
                 overheads = sum(budget.overhead is not None for budget in budgets)
                 self.count += len(budgets)
-                if budgets:
-                    self.promised[item.nodeid] = len(budgets)
                 self._overheads += overheads
                 assert isinstance(item, pytest.Function)
                 if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
@@ -130,18 +126,22 @@ class Budgets:
             raise pytest.UsageError(f"{_TYPED}: {problem}")
 
     def check_ini(self, stacks: Iterable[str]) -> None:
-        """Refuse a budget in the ini for a stack that no test of the project uses. Raises `pytest.UsageError`.
+        """Find budgets in the ini for stacks that no collected test uses. Raises `pytest.UsageError`.
 
-        The ini also applies to other sessions. So all collected `stacks` and every layer count. Sessions that collect
-        only a part of the project, or use other stacks, check nothing.
+        The ini also applies to other sessions. So all collected `stacks` and every layer count. A session that collects
+        the whole project refuses such a budget. One that collects a part of it, or uses other stacks, fails with
+        --fsstack-strict.
         """
         from pytest_fsstack.options.budgets import unmatched
 
-        rules = self._given(typed=False)
-        if self._settings.stacks_replace or not self._collected_all:
-            return
-        if problem := unmatched(rules, list(stacks), possible=self._settings.known):
-            raise pytest.UsageError(f"{rules[0].origin}: {problem}")
+        names = list(stacks)
+        knows_all = not self._settings.stacks_replace and self._collected_all
+        for rule in self._given(typed=False):
+            problem = unmatched([rule], names, possible=self._settings.known)
+            if problem and knows_all:
+                raise pytest.UsageError(f"{rule.origin}: {problem}")
+            if problem and self._settings.strict:
+                self.without_stack[f"{rule.origin}: {rule.pattern}"] = problem
 
     def _given(self, *, typed: bool) -> list[Rule]:
         """Return the rules of the command line, or those of the ini."""

@@ -59,7 +59,7 @@ class Loop:
                     course.add(cell, self.runner.run(chain, cell.stack, this, show))
                     pace.add(1)
             course.end_round(load.conditions(*readings, load.read()))
-            self.runner.log_round(course.views)
+            self.runner.after_round(course)
             self._show(course, pace)
             course.stopped = self._ends_the_session(course)
         course.conclude(self._comparisons)

@@ -56,13 +56,14 @@ def _planned_stack(chain: Chain, stack: str, steps: list[str]) -> PlannedStack:
 
 def _planned_test(chain: Chain, step: str, stack: str, item: pytest.Item, budgets: Budgets) -> PlannedTest:
     judged = tuple(budgets.of(item, stack, stack == chain.baseline))
+    promise, of_class = "", False
     if item.get_closest_marker("benchmark"):
-        return PlannedTest(step, stack, judged, "is marked as a benchmark")
-    if any(mark.name == "fsstack_budget" for mark in written_marks(item)) or (judged and measures_by_fixture(item)):
-        return PlannedTest(step, stack, judged, "has a budget")
-    if item.get_closest_marker("fsstack_budget"):
-        return PlannedTest(step, stack, judged, "has a budget", of_class=True)
-    return PlannedTest(step, stack, judged)
+        promise = "is marked as a benchmark"
+    elif any(mark.name == "fsstack_budget" for mark in written_marks(item)) or (judged and measures_by_fixture(item)):
+        promise = "has a budget"
+    elif item.get_closest_marker("fsstack_budget"):
+        promise, of_class = "has a budget", True
+    return PlannedTest(step, stack, judged, promise, of_class=of_class, id=item.nodeid)
 
 
 def _group(step: str, chain: Chain) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
+from pytest_fsstack.judging.course import CellRun, Course, Ending, Figures, Outcome, Round, StepRun
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
@@ -19,7 +19,7 @@ from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
-    from pytest_fsstack.records.results import ChainResults, Results
+    from pytest_fsstack.records.results import Results
     from pytest_fsstack.stack.model import Stack
 
 #: The `timed` fixture stores its sample here.
@@ -38,7 +38,7 @@ BeforeProtocol = Callable[[pytest.Item], None]
 class Runner:
     """A runner for items of chains. `mounts` and `commands` belong to the stack that was built last.
 
-    `log_round` is called after each round with a function that returns the chain's results.
+    `after_round` is called after each round with the course of the chain.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Runner:
         results: Results,
         mounts: Callable[[], list[str]],
         commands: Callable[[], list[str]],
-        log_round: Callable[[Callable[[], list[ChainResults]]], None],
+        after_round: Callable[[Course], None],
     ) -> None:
-        self.config, self.chains, self.results, self.log_round = config, chains, results, log_round
+        self.config, self.chains, self.results, self.after_round = config, chains, results, after_round
         self._mounts, self._commands = mounts, commands
         self._protocol: Protocol
 
@@ -164,7 +164,10 @@ class Runner:
 
         if outcome.in_setup:
             torn_down = chain.outcomes[item].teardowns() if item in chain.outcomes else []
-            return self._protocol.report(item, [Phase("setup", end), *(torn_down or [Phase("teardown", succeed)])])
+            reports = self._protocol.report(item, [Phase("setup", end), *(torn_down or [Phase("teardown", succeed)])])
+            if outcome.overrules:
+                _fail(reports[0], outcome.text)
+            return reports
         ran = chain.outcomes[item]
         if outcome.as_run:
             return self._protocol.report(item, ran.phases())
@@ -199,6 +202,12 @@ class Runner:
 
             add_record(benchmarks, **record)
         return record
+
+
+def _fail(report: pytest.TestReport, text: str) -> None:
+    """Let a report of a skip or an expected failure be one of a failure."""
+    report.outcome, report.longrepr = "failed", text
+    vars(report).pop("wasxfail", None)
 
 
 def _ending_of(run: Run) -> Ending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from pytest_fsstack import options
 from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
-    from pytest_fsstack.records.results import Results, TestOutcome
+    from pytest_fsstack.records.results import Results
     from pytest_fsstack.session.files import ReportFile
     from pytest_fsstack.session.state import Session
 
@@ -50,11 +49,13 @@ class Ending:
         """Whether nothing was compared although a gate was requested. Such a session must not pass."""
         settings = self._settings
         if options.runs_once_by(self._config):
-            return False
+            return bool(self._promised_in_vain)
         if settings.strict and self._budgets.count:
             return self._judged_nothing
         # A limit needs a test that measures, but not that the machine was quiet enough.
-        limited = settings.is_typed("max-regression")
+        limited = settings.is_typed("max-regression") or (
+            settings.strict and options.is_in_this_command(self._config, "budget")
+        )
         measures = self._session.timed_chains or self._results.chains
         gate = (settings.strict or settings.missing_fails) if measures else limited
         return bool(gate) and not self._compared_something
@@ -76,29 +77,18 @@ class Ending:
         return 0 if options.runs_once_by(self._config) else self._budgets.unjudged(self._results)
 
     @property
-    def _broken_promises(self) -> dict[str, str]:
-        """Return the tests of a strict session whose budgets were not judged, with reasons that are not allowed."""
-        if not self._settings.strict or options.runs_once_by(self._config):
-            return {}
-        tests = [test for test in self._results.tests.values() if test.id in self._budgets.promised]
-        reasons = {test.id: test.text for test in tests if test.outcome in ("skipped", "xfailed")}
-        reasons = {test: reason for test, reason in reasons.items() if not self._was_judged(self._results.tests[test])}
-        patterns = self._settings.allow_unjudged
-        return {
-            test: reason
-            for test, reason in {**reasons, **self._budgets.without_stack}.items()
-            if not any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in (test, reason))
-        }
+    def _without_stack(self) -> list[str]:
+        """Return lines about budgets that have no stack in this session, and are not allowed to have none."""
+        from pytest_fsstack.judging.course import allowing_option, is_allowed
 
-    def _was_judged(self, test: TestOutcome) -> bool:
-        """Whether each budget of a test has a verdict. An undecided one has none."""
-        outcomes = [
-            judgement.outcome
-            for chain in self._results.chains
-            if chain.id == test.chain
-            for judgement in chain.judgements_of(test.step, test.stack)
+        if not self._budgets.without_stack or options.runs_once_by(self._config):
+            return []
+        how = " (--fsstack-strict; {} allows it)" if self._settings.strict else ""
+        return [
+            f"{name}: its budget is not judged: {reason}{how.format(allowing_option(name))}"
+            for name, reason in self._budgets.without_stack.items()
+            if not is_allowed(self._settings.allow_unjudged, name, reason)
         ]
-        return bool(outcomes) and all(outcome in ("pass", "fail") for outcome in outcomes)
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results at the end of the session."""
@@ -114,15 +104,27 @@ class Ending:
         if self._measured_nothing:
             self._results.failures.append(self._gate_without_verdict)
             self._fail()
-        if promises := self._broken_promises:
-            self._results.failures += [_broken_promise(test, reason) for test, reason in promises.items()]
+        if self._settings.strict and (lines := self._without_stack):
+            self._results.failures += lines
             self._fail()
         self._answer_in_junit()
+
+    @property
+    def _promised_in_vain(self) -> str:
+        """Return why a strict session judges none of its budgets, by an option that is not allowed to do so."""
+        from pytest_fsstack.judging.course import is_allowed
+
+        flag = options.runs_once_by(self._config)
+        promised = self._settings.strict and self._budgets.count and flag
+        return flag if promised and not is_allowed(self._settings.allow_unjudged, flag, flag) else ""
 
     @property
     def _gate_without_verdict(self) -> str:
         budgets = counted(self._budgets.count, "budget")
         judged = f"0 of {budgets} judged" if self._judged_nothing else "0 comparisons"
+        if flag := self._promised_in_vain:
+            allowing = f"--fsstack-allow-unjudged={flag}"
+            return f"{flag}: 0 of {budgets} judged, and so this gate fails (--fsstack-strict; {allowing} allows it)"
         return f"{judged}: this gate has measured nothing, and so it fails"
 
     def _answer_in_junit(self) -> None:
@@ -177,10 +179,8 @@ class Ending:
             verb = "was" if self._unjudged == 1 else "were"
             all_budgets = f"the {counted(self._budgets.count, 'budget')} of this session"
             self._say(f"{self._unjudged} of {all_budgets} {verb} not judged{undecided}", red=True)
-        for test, reason in self._broken_promises.items():
-            self._say(_broken_promise(test, reason), red=True)
-        for test, reason in self._budgets.without_stack.items() if not self._settings.strict else ():
-            self._say(f"a budget of {test} is not judged: {reason}")
+        for line in self._without_stack:
+            self._say(line, red=self._settings.strict)
 
     def _show_timed_share(self) -> None:
         """Show with -v which share of the session measured."""
@@ -319,10 +319,6 @@ def _report_files(session: Session) -> list[ReportFile]:
     except ReportError as error:
         raise pytest.UsageError(f"{option}: {error}") from None
     return files
-
-
-def _broken_promise(test: str, reason: str) -> str:
-    return f"a budget of {test} was not judged: {reason} (--fsstack-strict; --fsstack-allow-unjudged allows a reason)"
 
 
 def _is_ours(plugin: object) -> bool:

@@ -28,8 +28,8 @@ from pytest_fsstack.units import visible
 
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
-    from pytest_fsstack.judging.course import Policy
-    from pytest_fsstack.records.results import ChainResults, Results
+    from pytest_fsstack.judging.course import Course, Policy
+    from pytest_fsstack.records.results import Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
     from pytest_fsstack.rounds.progress import Progress
     from pytest_fsstack.rounds.runner import Runner
@@ -159,7 +159,7 @@ class Session:
 
             builder = self.builder
             runner = Runner(
-                self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands, self.log_round
+                self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands, self.after_round
             )
             self.config.pluginmanager.register(
                 plugin(runner, self.policy, self.budgets, Progress.of(self.config)), "fsstack-rounds"
@@ -177,6 +177,7 @@ class Session:
             settings.seed,
             strict=settings.strict,
             judges_emulated=settings.judges_emulated,
+            allowed=tuple(settings.allow_unjudged),
             missing_fails=settings.missing_fails,
             runxfail=config.getoption("runxfail", False),
             # A trial run does not need a quiet machine.
@@ -301,18 +302,20 @@ class Session:
         self.results.timed_share = timed_share(self.results)
         self._summarize_steps()
 
-    def log_round(self, views: Callable[[], list[ChainResults]]) -> None:
-        """Add the last round to the log if there is one. `views` returns the results of its chain.
+    def after_round(self, course: Course) -> None:
+        """Show what the first round of a chain has found, and add the last round to the log if there is one.
 
         If that fails (disk full), end the session, because later rounds would be lost as well.
         """
+        for problem in course.impossible if course.chain.rounds == 1 else ():
+            self.interject(f"{course.chain.id}: {problem}")
         if not self.log:
             return
         from pytest_fsstack.report import ReportError
 
         self._note_facts()
         try:
-            self.log.add(self.results, views())
+            self.log.add(self.results, course.views())
         except ReportError as error:
             pytest.exit(str(error))
 

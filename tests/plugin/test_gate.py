@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 
 import pytest
@@ -257,6 +259,62 @@ def test_an_ini_with_a_budget_for_no_stack_at_all_is_refused(project: Project) -
     project.run("-k", "same", "test_it.py", "--fsstack-rounds=5").assert_outcomes(passed=1, deselected=3)
 
 
+@pytest.mark.parametrize(
+    ("budget", "words", "fails"),
+    [
+        ("daer: cost 30%", [], True),
+        # No test has it, but tests of other sessions may.
+        ("absent*: cost 30%", [], False),
+        # It is collected, and deselected.
+        ("dear: cost 30%", [], False),
+        ("daer: cost 30%", ["--fsstack-allow-unjudged=*daer*"], False),
+        ("daer: cost 30%", ["--fsstack-stacks=plain", "--fsstack-stacks=same = crypt"], True),
+    ],
+)
+def test_a_strict_session_with_a_part_of_the_tests_fails_for_a_budget_in_the_ini_that_no_stack_can_have(
+    project: Project, budget: str, words: list[str], fails: bool
+) -> None:
+    project.write(UNMARKED.replace("0.10", "9.0"))
+    project.pytester.makeini(INI.format(f"{budget}\n    plain: cost <= 900"))
+    result = project.run("-k", "same", "test_it.py", "--fsstack-rounds=8", "--fsstack-strict", *words)
+    assert result.parseoutcomes()["passed"] == 1
+    assert result.ret == fails
+    assert any(re.search("fsstack_budget in .*: daer: .*--fsstack-strict", line) for line in result.outlines) == fails
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("--benchmark-disable", "*benchmark-disable"),
+        ("--setup-only", "--setup-only"),
+        ("--benchmark-skip", "*benchmark-skip*"),
+    ],
+)
+def test_an_option_with_which_nothing_is_judged_fails_a_strict_gate(
+    project: Project, option: str, allowed: str, strict: bool
+) -> None:
+    project.write(UNMARKED)
+    words = ["-k", "same", option, *(["--fsstack-strict"] if strict else [])]
+    result = project.run(*words)
+    assert result.ret == strict
+    if strict and option != "--benchmark-skip":
+        answer = result.stdout.str().partition(" answer ")[2]
+        assert option in next(line for line in answer.splitlines()[1:] if line)
+    if option != "--benchmark-skip":
+        assert project.run(*words, f"--fsstack-allow-unjudged={allowed}").ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(("words", "status"), [([], 0), (["--fsstack-strict"], 1)])
+def test_a_strict_budget_on_the_command_line_needs_a_test_that_measures(
+    project: Project, words: list[str], status: int
+) -> None:
+    project.write("def test_plain():\n    pass")
+    assert project.run("--fsstack-budget=30%", *words).ret == status
+    project.pytester.makeini(f"[pytest]\naddopts = --fsstack-budget=30% {' '.join(words)}")
+    assert project.run().ret == pytest.ExitCode.OK
+
+
 SUSPECT = """
 import pytest
 
@@ -341,6 +399,38 @@ def test_other(fsstack, timed, cost):
     result = project.run("--fsstack-rounds=8", *words, *([f"--fsstack-allow-unjudged={allowed}"] if allowed else []))
     assert result.ret == status
     assert any("--fsstack-strict" in line and "not today" in line for line in result.outlines) == bool(status)
+
+
+@pytest.mark.parametrize(("mark", "runs"), [("'5%', metric='cots'", 1), ("{'dear': 0.1}, metric='cots'", 8)])
+def test_a_typo_in_a_metric_is_told_after_the_first_round_and_costs_no_more(
+    project: Project, mark: str, runs: int
+) -> None:
+    project.write(UNMARKED.replace('overhead=0.10, metric="cost"', mark))
+    result = project.run("--fsstack-rounds=8", *(["--fsstack-budget=same: cost 900%"] if runs > 1 else []))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    # `plain` is compared with the stack that has another budget.
+    expected = {"plain": runs, "dear": 1, "same": runs, "near": runs}
+    assert Counter(line.split()[1] for line in project.log) == expected
+    told = next(index for index, line in enumerate(result.outlines) if "'cots'" in line)
+    assert "cost" in result.outlines[told]
+    assert told < next(index for index, line in enumerate(result.outlines) if line.startswith("test_it.py"))
+
+
+@pytest.mark.parametrize("skip", ["require(Tool('lunar'))", "pytest.xfail('lunar')", "pytest.importorskip('lunar')"])
+def test_a_strict_gate_says_how_to_allow_a_test_that_leaves_its_budget_without_a_verdict(
+    project: Project, skip: str
+) -> None:
+    imported = "from pytest_fsstack import Tool\nfrom pytest_fsstack.machine.needs import require\n"
+    project.write(imported + UNMARKED.replace("with timed", SKIP.format(skip)).replace("0.10", "9.0"))
+    words = ["--fsstack-rounds=8", "-k", "same or dear", "--fsstack-strict"]
+    result = project.run(*words)
+    result.assert_outcomes(passed=1, errors=1, deselected=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    [allowing] = [line.split("allow:")[1] for line in result.outlines if line.startswith("  allow:")]
+    assert "lunar" in allowing
+    result = project.run(*words, *shlex.split(allowing))
+    assert "errors" not in result.parseoutcomes()
+    assert result.ret == pytest.ExitCode.OK
 
 
 @pytest.mark.parametrize("strict", [False, True])

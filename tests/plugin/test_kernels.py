@@ -283,6 +283,60 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
     assert sorted((kernels.pytester.path / "other").read_text().split()) == ["new", "old"]
 
 
+#: A budget that is kept, beside one whose test is left out.
+LEFT_OUT = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget("900000%")
+def test_kept(fsstack, timed):
+    with timed(cold=False):
+        pass
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget("900000%")
+def test_other(fsstack, timed):
+    with timed(cold=False):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "ends"),
+    [
+        ("@pytest.mark.skip(reason='not today')\ndef test_other", {"errors": 2, "skipped": 2}),
+        ("@pytest.mark.xfail(run=False, reason='not today')\ndef test_other", {"errors": 2, "xfailed": 2}),
+    ],
+)
+def test_a_strict_gate_needs_each_budget_judged_in_each_kernel(
+    kernels: Project, end: str, ends: dict[str, int]
+) -> None:
+    kernels.write(LEFT_OUT.replace("def test_other", end))
+    words = ["--fsstack-strict", "--fsstack-rounds=8"]
+    result = run(kernels, *words)
+    result.assert_outcomes(passed=4, **ends)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result = run(kernels, *words, "--fsstack-allow-unjudged=*not today*")
+    assert "errors" not in result.parseoutcomes()
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_a_budget_of_a_mark_whose_stack_is_replaced_is_named_for_kernels_too(kernels: Project) -> None:
+    kernels.write(LEFT_OUT.replace('"900000%"', "{'crypt': 9000.0}"))
+    stacks = ["--fsstack-stacks=plain", "--fsstack-stacks=same = crypt", "--fsstack-budget=same: 900000%"]
+    result = run(kernels, *stacks, "--fsstack-strict", "--fsstack-rounds=8")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    for test in "test_kept", "test_other":
+        result.stdout.fnmatch_lines([f"fsstack: test_it.py::{test}: *'crypt'*--fsstack-strict*"])
+
+
+def test_a_typo_in_a_metric_ends_the_rounds_of_all_kernels_after_the_first(kernels: Project) -> None:
+    kernels.write(TEST.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_budget('9%', metric='secnods')"))
+    result = run(kernels)
+    result.assert_outcomes(failed=4, passed=4)
+    assert len(kernels.log) == 8
+
+
 FAILING = """
 import pytest
 

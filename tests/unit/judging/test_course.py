@@ -409,16 +409,19 @@ def lacking(stack: str) -> dict[str, PlannedStack]:
     ("policy", "stack", "outcome", "text"),
     [
         (Policy(), "luks", "skipped", "^luks on loop: needs cryptsetup$"),
-        (Policy(strict=True), "luks", "skipped", "^luks on loop: needs cryptsetup$"),
+        (Policy(strict=True), "luks", "failed", r"\bluks on loop: needs cryptsetup \(--fsstack-strict\)$"),
+        (Policy(strict=True, allowed=("*needs crypt*",)), "luks", "skipped", "^luks on loop: needs cryptsetup$"),
+        (Policy(strict=True, allowed=("needs crypt",)), "luks", "failed", r"=.\*needs cryptsetup\*.$"),
         (Policy(missing_fails=True), "luks", "failed", r" \(--fsstack-if-unavailable=fail\)$"),
         (Policy(), "ext4", "skipped", r"^luks on loop: .*\bext4 on loop .*\(needs cryptsetup\).*--fsstack-baseline"),
         (Policy(strict=True), "ext4", "failed", r"\bext4 on loop .*\(needs cryptsetup\).* \(--fsstack-strict\)$"),
+        (Policy(strict=True, allowed=("*needs crypt*",)), "ext4", "skipped", r"\bext4 on loop .*\(needs cryptsetup\)"),
     ],
 )
 def test_what_the_machine_lacks_skips_a_test_or_fails_it(policy: Policy, stack: str, outcome: str, text: str) -> None:
     found = local(policy, gate(), stacks=lacking(stack))
     assert (found.outcome, found.in_setup) == (outcome, True)
-    assert re.search(text, found.text)
+    assert re.search(text, found.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("kernels", [("",), KERNELS])
