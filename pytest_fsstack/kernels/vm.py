@@ -116,15 +116,17 @@ class Machine:
             # QEMU before 8.1 merges requests to IOV_MAX buffers. It fails if they then need two more for their edges,
             # as unaligned requests do on a disk with blocks of 4 KiB.
             *("-q=-global", "-q=virtio-blk-device.request-merging=off"),
-            # If QEMU probes the format, it refuses writes of a LUKS1 header to block 0.
-            *(
-                word
-                for disk in disks
-                for word in ("-q=-drive", f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio")
-            ),
-            *("-q=-drive", f"-q=file=/proc/self/fd/{results},format=raw,cache=none,if=none,id=results"),
-            *("-q=-device", f"-q=virtio-blk-pci,drive=results,serial={blockdev.RESULTS_DISK}"),
+            # The guest names its disks in the order of these devices. With if=virtio, they would come after all others.
+            *(word for number, disk in enumerate(disks) for word in _disk(f"disk{number}", disk)),
+            *_disk("results", results, f",serial={blockdev.RESULTS_DISK}"),
         ]
+
+
+def _disk(name: str, image: int, options: str = "") -> list[str]:
+    """Return the words that give the guest a disk on the image with this descriptor."""
+    # If QEMU probes the format, it refuses writes of a LUKS1 header to block 0.
+    drive = f"file=/proc/self/fd/{image},format=raw,cache=none,if=none,id={name}"
+    return ["-q=-drive", f"-q={drive}", "-q=-device", f"-q=virtio-blk,drive={name}{options}"]
 
 
 def environment() -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import resolve
 from tests.kernel.test_kernel_parameter import TEST, guests, older, prepare, run, troubles
 from tests.toolkit import chains_of
@@ -52,6 +53,7 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
             assert [key.number for key in chain.of(step, stack)] == [0], f"{stack}: {chain.note(step, stack)}"
         assert any("/dev/mapper/" in mount for mount in chain.stacks[f"luks+ext4:{guest}"].mounts)
         assert chain.stacks[f"luks+ext4:{guest}"].settings == {"top/read_ahead_kb": "64", "vm.swappiness": "50"}
+        assert chain.stacks[f"ext4:{guest}"].mounts[0].startswith(f"ext4 {vm.DISK} ")
     environment = json.loads((tmp_path / "out.json").read_text())["environment"]["kernels"][guest]
     assert "mitigations=off" in environment["kernel"]["command_line"].split()
     assert guests(tmp_path) == []

@@ -120,13 +120,18 @@ def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | N
         resolve(str(path), tmp_path)
 
 
-def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disks_of_stacks_come_first_and_no_format_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
     words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(
         disks=[7, 6], results=5, console=8, command=9
     )
-    for disk in 7, 6:
-        assert f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio" in words
+    drives = [word for word in words if word.startswith("-q=file=")]
+    assert all(",format=raw," in drive for drive in drives)
+    # QEMU makes devices in their order, but those of if=virtio last. The first disk is /dev/vda in the guest.
+    assert not any("if=virtio" in drive for drive in drives)
+    images = {drive.rpartition("id=")[2]: drive.partition(",")[0].rpartition("/")[2] for drive in drives}
+    devices = [word for word in words if word.startswith("-q=virtio-blk,")]
+    assert [images[device.split("drive=")[1].split(",")[0]] for device in devices] == ["7", "6", "5"]
     assert "-q=virtio-blk-device.request-merging=off" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
     # A guest can write to nothing of the host.
