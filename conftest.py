@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 INSTEAD = pytest.StashKey[bool]()
+#: Options that name what runs.
+NAMING = ("--fsstack-command", "--fsstack-scenario", "--fsstack-fio")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    asked = any(str(word).startswith("--fsstack-") for word in config.invocation_params.args)
+    options = [str(word) for word in config.invocation_params.args if str(word).startswith("--fsstack-")]
+    asked = bool(options) and not any(option.startswith(NAMING) for option in options)
     config.stash[INSTEAD] = asked and config.args_source is config.ArgsSource.TESTPATHS
     if config.stash[INSTEAD]:
         config.args[:] = [str(config.rootpath / "scenarios")]

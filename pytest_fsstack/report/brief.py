@@ -18,8 +18,9 @@ def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
     """Return the end of a session."""
     results = settle(results)
     text = [visible(str(sentence)) for sentence in [worst_first(results)] if sentence.headline]
-    # Pytest has shown the failures above.
     text += terminal.problem_lines(problem for problem in problems(results) if problem.kind != "failed")
+    # Pytest has shown the failures above.
+    text = terminal.once(results, text, shown=True)
     for chain in results.chains:
         text += terminal.table_lines(results, chain, width=width, coloured=coloured)
     return [*text, "", *(visible(line) for chain in results.chains for line in sentences(chain))]

@@ -61,7 +61,21 @@ def answer_lines(results: Results) -> list[str]:
     """Return the answer of the session, then a line for each problem."""
     lines = [visible(str(line)) for line in (*answer(results), *notes_on_answer(results))]
     items = problem_lines(problems(results))
-    return [*lines, *([""] if lines and items else []), *items]
+    return once(results, [*lines, *([""] if lines and items else []), *items])
+
+
+def once(results: Results, lines: Iterable[str], *, shown: bool = False) -> list[str]:
+    """Return the lines, each error of a failed test where it stands first. `shown`: pytest has shown them before."""
+    errors = {visible(test.text.rstrip(".")) for test in results.tests.values() if test.outcome == "failed"} - {""}
+    known, text = set(errors) if shown else set(), []
+    for line in lines:
+        for error in sorted(errors, key=len, reverse=True):
+            if error in known:
+                line = line.replace(f": {error}", "")
+            elif error in line:
+                known.add(error)
+        text.append(line)
+    return text
 
 
 def problem_lines(problems: Iterable[Problem]) -> list[str]:

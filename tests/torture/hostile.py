@@ -511,7 +511,8 @@ def _unpacks(words: list[str]) -> bool:
     wrappers = commands.wrappers(outlives=False)
     if words[: len(wrappers)] == wrappers:
         words = words[len(wrappers) :]
-    is_package = any(words[-len(tool) :] == list(tool) for tool in packages.TOOLS.values())
+    ends = [(list(tool), words[-len(tool) :]) for tool in packages.TOOLS.values()]
+    is_package = any([os.path.basename(end[0]), *end[1:]] == tool for tool, end in ends)
     return is_package or os.path.basename(words[0]) in _UNPACK
 
 

@@ -100,9 +100,9 @@ def test_a_third_partys_layer_brings_its_kind(tmp_path: Path) -> None:
 
 def test_a_journal_that_never_got_its_name_is_removed_once_it_is_old(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    old, young = tmp_path / "1-a.new", tmp_path / "2-b.new"
+    old, young = tmp_path / "1-0000000a.new", tmp_path / "2-0000000b.new"
     for path in old, young:
         path.touch()
     os.utime(old, (time.time() - 3600,) * 2)
     assert journal.cleanup(tmp_path, RealMachine(), lambda: {}) == journal.CleanupReport()
-    assert [path.name for path in tmp_path.iterdir()] == ["2-b.new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["2-0000000b.new"]

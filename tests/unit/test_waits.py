@@ -19,13 +19,15 @@ RUNNING = {f"subprocess.{name}" for name in ("run", "call", "check_call", "check
 ALLOWED = {
     ("data/archive.py", "subprocess.Popen"): "reads or writes a regular file beside the stack, for as long as it takes",
     ("data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
+    ("kernels/packages.py", "copying.result"): "its pipe is closed: the tool that wrote to it has ended, with a limit",
     ("laboratory/slurm.py", "subprocess.Popen"): "waits for a free host as long as it takes, unless Slurm loses it",
     ("machine/commands.py", "child.wait"): "has just been killed",
     ("machine/commands.py", "self.running.wait"): "has ended: its pidfd says so",
+    ("machine/confined.py", "os.waitpid"): "is a command of its own, which its caller ends after a time",
     ("machine/reaper.py", "select.select"): "its work is to wait for the end of the session",
+    ("machine/shell.py", "self.process.wait"): "has just been killed",
     ("measuring/timed.py", "os.waitpid"): "has closed its output, which sync does at its end",
     ("measuring/timed.py", "process.wait"): "a workload takes as long as it takes; a signal raises here",
-    ("preflight/doctor.py", "subprocess.run"): "the package manager, at the terminal of somebody who asked for it",
     ("workloads/checks.py", "pending.popleft().result"): "reads a stack for as long as it takes; a signal raises here",
     ("workloads/hardlinks.py", "os.wait4"): "writes to a pipe that has no reader any more",
 }
