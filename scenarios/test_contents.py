@@ -27,9 +27,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import BuildError, Built, Finding, Sizes, Timed
+from pytest_fsstack import BuildError, Built, Finding, Settings, Sizes, Timed
 from pytest_fsstack.correctness import drawing, exploring, fsxfile, scripts, verdict
-from pytest_fsstack.options.settings import Settings
 
 MiB = 1 << 20
 CONTROL = "control"

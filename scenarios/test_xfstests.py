@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_fsstack import Built, Finding, Sizes, Timed
+from pytest_fsstack import Built, Finding, Settings, Sizes, Timed
 from pytest_fsstack.correctness import verdict, xfstests
-from pytest_fsstack.options.settings import Settings
 
 GiB = 1 << 30
 
