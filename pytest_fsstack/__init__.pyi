@@ -29,8 +29,8 @@ from pytest_fsstack.machine.needs import (
 )
 from pytest_fsstack.machine.port import Machine as Machine
 from pytest_fsstack.measuring.timed import Timed as Timed
-from pytest_fsstack.records.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.options.settings import Settings as Settings
+from pytest_fsstack.records.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.report.model import Cell as Cell, Grid as Grid, View as View
 from pytest_fsstack.stack.build import BuildError as BuildError, Built as Built
 from pytest_fsstack.stack.model import (
