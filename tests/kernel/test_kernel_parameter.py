@@ -121,7 +121,8 @@ class Comparison:
 
     @property
     def chains(self) -> dict[str, ChainResults]:
-        return {chain.id.partition("::")[2]: chain for chain in chains_of(self.directory / "out.json")}
+        between = [chain for chain in chains_of(self.directory / "out.json") if chain.view == "between"]
+        return {chain.id.partition("::")[2]: chain for chain in between}
 
     @property
     def troubles(self) -> dict[str, str]:
