@@ -167,7 +167,7 @@ def test_a_guest_shows_what_python_needs_below_run_and_nothing_else_of_it(monkey
     assert str(vm._ROOT) not in vm.script(["true"], Path("/srv/a b"), {}, stdin=False)
 
 
-@pytest.mark.parametrize(("directory", "covered"), [("/srv/a b", False), ("/work/a, b", True), ("/run/a", True)])
+@pytest.mark.parametrize(("directory", "covered"), [("/srv/a b", False), ("/data/a, b", True), ("/run/a", True)])
 def test_the_working_directory_is_written_to_in_memory(directory: str, covered: bool) -> None:
     script = vm.script(["true"], Path(directory), {}, stdin=False)
     assert ("mount -t overlay " in script) is covered
