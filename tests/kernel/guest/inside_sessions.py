@@ -63,7 +63,7 @@ def killed_session(directory: Path, patch: pytest.MonkeyPatch, *stacks: str) -> 
     chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
     pid = started(output, f"--fsstack-device={DISK}", *chosen, str(HERE / "inside_standing.py"))
     try:
-        assert commands.wait_until(standing.exists, 120), output.read_text()
+        assert commands.wait_until(standing.exists, 600), output.read_text()
         yield pid
     finally:
         os.kill(pid, signal.SIGKILL)
