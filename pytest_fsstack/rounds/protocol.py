@@ -85,8 +85,9 @@ def first_line(report: pytest.TestReport) -> str:
         text = report.longrepr[2].removeprefix("Skipped: ")
     else:
         crash: Any = getattr(report.longrepr, "reprcrash", None)
-        # pytest.fail(pytrace=False) has no location, and its text is the whole report.
-        text = getattr(crash, "message", None) or report.longreprtext
+        # pytest.fail(pytrace=False) has no location, and its text is the whole report. `longreprtext` would begin with
+        # the worker of pytest-xdist.
+        text = getattr(crash, "message", None) or str(report.longrepr or "")
         text = text.removeprefix("Failed: ")
     return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)
 

@@ -189,6 +189,26 @@ def test_a_subtest_of_an_expected_failure_is_not_the_outcome_of_its_test(project
     assert {test["stack"]: test["outcome"] for test in tests.values()} == {"plain": "xpassed", "crypt": "skipped"}
 
 
+UNTIMED = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_it(fsstack):
+    pass
+"""
+
+
+@pytest.mark.plugins("xdist")
+def test_the_reason_of_a_workers_failure_does_not_name_the_worker(project: Project) -> None:
+    xfail = "@pytest.mark.xfail(strict=True, reason='this disk is full')\n@pytest"
+    project.write(UNTIMED.replace("@pytest", xfail))
+    file = project.pytester.path / "results.json"
+    assert project.run("-n2", f"--fsstack-json={file}").ret == 1
+    assert {test["text"] for test in json.loads(file.read_text())["tests"].values()} == {
+        "[XPASS(strict)] this disk is full"
+    }
+
+
 STEPS = """
 import pytest
 
