@@ -59,7 +59,7 @@ def check(project: Project, place: Place, tally: Tally, known: Sequence[str] = (
             if not any(re.search(pattern, "\n".join(broken)) for pattern in known):
                 files = {
                     **project.files(place.below),
-                    "command": f"pytest {' '.join([*project.common_words, *project.words])}",
+                    "command": f"pytest {' '.join([*project.common_words, *project.words(place.below)])}",
                 }
                 text = "\n".join(f"--- {name}\n{content}" for name, content in files.items())
                 raise RuleError(broken.rule, f"{broken.rule}\n{broken.evidence}\n{text}")

@@ -218,16 +218,17 @@ class Project:
         """Return the options that say which tests run, and how pytest shows them."""
         return ["-v", "-rN", *self.options]
 
-    @property
-    def words(self) -> list[str]:
+    def words(self, below: str = "") -> list[str]:
         """Return the options of the first session, without those of the common ones."""
+        stacks = [text.rpartition(" = ") for text in self.replaced_stacks]
         words = [f"--fsstack-rounds={self.rounds}"] if self.ini == "command line" else []
         words += ["--fsstack-strict"] if self.strict == "command line" else []
         if self.strict == "command line":
             words += [f"--fsstack-allow-unjudged={pattern}" for pattern in self.allowed]
         words += ["--fsstack-if-unavailable=fail"] if self.missing_fails == "command line" else []
         words += [f"--fsstack-budget={budget.option}" for place, budget in self.budgets if place == "command line"]
-        words += [f"--fsstack-stacks={stack}" for stack in self.replaced_stacks]
+        layers = f"{below} | " if below else ""
+        words += [f"--fsstack-stacks={name or text} = {layers}{text}" for name, _, text in stacks]
         # pytest-randomly knows pytest-xdist only as an installed plugin.
         words += ["-n2"] if self.workers and "pytest_randomly" not in self.options else []
         return [*words, *self.ends.split()]

@@ -124,12 +124,14 @@ class Place:
         """Run the first session of a project with all reports."""
         reports = [f"--fsstack-report={name}={path}/results.{name}" for name in _REPORTS if project.uses_stacks]
         device = self._words if project.uses_stacks else []
-        return self._run(path, "pytest_fsstack.plugin", [*project.common_words, *device, *reports, *project.words])
+        return self._run(
+            path, "pytest_fsstack.plugin", [*project.common_words, *device, *reports, *project.words(self.below)]
+        )
 
     def again(self, project: Project, path: Path) -> Ran:
         """Run the second session of a project."""
         device = self._words if project.uses_stacks else []
-        return self._run(path, "pytest_fsstack.plugin", [*project.common_words, *device, *project.words])
+        return self._run(path, "pytest_fsstack.plugin", [*project.common_words, *device, *project.words(self.below)])
 
     def _run(self, path: Path, plugin: str, words: list[str], environment: Mapping[str, str] = {}) -> Ran:
         for name in *(f"results.{report}" for report in (*_REPORTS, "junit")), "log", "scopes", "summary":
