@@ -193,7 +193,12 @@ class Protocol:
 
     def tear_down(self, item: pytest.Item, following: Any) -> pytest.CallInfo[None]:
         """Tear down the fixtures that `following` does not share."""
-        return pytest.CallInfo.from_call(lambda: self._runner.pytest_runtest_teardown(item, following), when="teardown")
+
+        def tear_down() -> None:
+            __tracebackhide__ = True
+            self._runner.pytest_runtest_teardown(item, following)
+
+        return pytest.CallInfo.from_call(tear_down, when="teardown")
 
     @pytest.hookimpl(specname="pytest_runtest_protocol", wrapper=True, tryfirst=True)
     def pytest_before_protocol(self, item: pytest.Item) -> Any:

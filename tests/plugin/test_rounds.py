@@ -437,3 +437,33 @@ def test_an_error_of_a_modules_fixture_is_that_of_its_last_test(project: Project
     result = project.run("--fsstack-rounds=2", "-rE")
     result.assert_outcomes(passed=4 + 12 + 3 + 1, errors=1)
     result.stdout.fnmatch_lines(["ERROR *test_it.py::TestTwo::*"])
+
+
+SESSION_FIXTURE = """
+
+@pytest.fixture(scope="session", autouse=True)
+def of_session():
+    yield
+    pytest.fail("broken")
+"""
+
+LEFT_OUT = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestIt:
+    def test_first(self, fsstack, timed):
+        pytest.skip("not today")
+
+    def test_second(self, fsstack, timed):
+        pass
+"""
+
+
+def test_an_error_of_a_sessions_fixture_has_no_frame_of_the_plugin(project: Project) -> None:
+    project.write(LEFT_OUT)
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(SESSION_FIXTURE)
+    result = project.run("--fsstack-rounds=2")
+    result.assert_outcomes(skipped=4, errors=1)
+    assert "pytest_fsstack/" not in result.stdout.str()
