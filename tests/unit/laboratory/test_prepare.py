@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def environment(tmp_path: Path) -> Path:
     """An environment whose Python writes down that it ran, and passes on its words to the real one."""
     python = tmp_path / "environment/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\n: >"${{0%/*}}/ran"\nexec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\n: >"${{0%/*}}/ran"\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     return python.parents[1]
 
