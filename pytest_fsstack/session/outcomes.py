@@ -93,7 +93,7 @@ def outcome_of(report: pytest.TestReport) -> TestOutcome:
     words: Mapping[str, str] = {"skipped": "xfailed", "passed": "xpassed"} if hasattr(report, "wasxfail") else {}
     outcome = words.get(report.outcome, report.outcome)
     expected = str(getattr(report, "wasxfail", "")).removeprefix("reason: ")
-    text = "" if report.passed else expected or first_line(report)
+    text = "" if report.passed else ": ".join(dict.fromkeys(filter(None, [expected, first_line(report)])))
     place = getattr(report, "fsstack_place", {})
     return TestOutcome(report.nodeid, outcome, text, path, 0 if line is None else line + 1, **place)
 

@@ -838,7 +838,7 @@ class Stack:
     @functools.cached_property
     def name_lengths(self) -> frozenset[int]:
         """Return the lengths of the names that the stack supports, in bytes, up to 255 (NAME_MAX)."""
-        lengths = frozenset(range(1, _LONGEST_NAME + 1))
+        lengths = frozenset(range(1, 256))
         for layer in self._on_block():
             lengths = frozenset(
                 length for length in range(1, layer.name_max + 1) if lengths.issuperset(layer.stored_names(length))
@@ -869,9 +869,6 @@ class Fits:
             return error.lack
         return None
 
-
-#: The longest name that any filesystem is given: FUSE_NAME_MAX of Linux.
-_LONGEST_NAME = 1024
 
 #: Other conftests are loaded while tests are collected, after the layers of the session are known.
 _CONFTESTS = "A conftest.py adds layers if it is in the rootdir or beside the tests that the command line names"

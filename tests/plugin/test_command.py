@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import command, options
-from pytest_fsstack.command import main, parser, subcommands
+from pytest_fsstack.command import main, parser, pooling, subcommands
 from pytest_fsstack.records import saved as saving
 from pytest_fsstack.records.results import Results, TestOutcome
 from tests.plugin.conftest import Project
@@ -57,11 +57,11 @@ def saved() -> Path:
 
 
 def test_ctrl_c_is_an_exit_code_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: Path) -> bytes:
+    def interrupted(files: object) -> tuple[list[object], dict[str, str]]:
         signal.raise_signal(signal.SIGINT)
-        return b""
+        return [], {}
 
-    monkeypatch.setattr(Path, "read_bytes", interrupted)
+    monkeypatch.setattr(pooling, "_read", interrupted)
     assert main(["pool", "run.json"]) == 130
 
 

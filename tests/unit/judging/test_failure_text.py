@@ -60,7 +60,7 @@ def test_a_broken_limit_is_described_by_the_rounds_that_were_judged() -> None:
     judge_all(made, "read", "xfs", Budget(limit=1.2))
     found = describe_failure(Readings(made), "read", "xfs")
     assert re.match(r"xfs: seconds 2 s, ", found)
-    assert re.search(r"^  fail: .* these 5 rounds 2 s", found, re.MULTILINE)
+    assert re.search(r"^  fail: .* median of 5 rounds 2 s", found, re.MULTILINE)
     assert re.search(r"^A limit .* no error rate", found, re.MULTILINE)
 
 
