@@ -128,7 +128,9 @@ def _become_session(path: list[str], words: list[str], cwd: str, environment: di
         fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(fd, number)
         os.close(fd)
-    sys.path[:] = [cwd, *path]
+    # Python read PYTHONPATH when this process began, for another session.
+    own = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    sys.path[:] = [cwd, *own, *path]
     sys.argv[1:] = words
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 

@@ -71,7 +71,7 @@ def test_a_scenario_runs_on_everything_that_the_kernel_has(scenario: str, tmp_pa
 
 
 def test_a_size_that_cannot_fit_the_device_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    words = ("-p", "no:cacheprovider", "--fsstack-scale=paper", "--fsstack-size=1G", "scenarios")
+    words = ("-p", "no:cacheprovider", "--fsstack-scale=paper", "--fsstack-size=1G", "scenarios/test_ssd_encryption.py")
     done = run_pytest(*words, cwd=ROOT)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     errors = done.stderr.splitlines()
