@@ -17,9 +17,9 @@ from typing import NamedTuple
 from scipy.stats import chi2
 
 from benchmarks.machines import BUDGET, Table, above, rates, share, sigma_of
+from pytest_fsstack.fleet.pooling import effects
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.judging.verdict import judge
-from pytest_fsstack.over_time import effects
 from pytest_fsstack.records.verdicts import Looks, Outcome
 
 HOSTS = (3, 5, 8, 12, 20)

@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, pytest_command, ratio_finding, seconds_of
-from pytest_fsstack.data import corpus
 from pytest_fsstack.layers.filesystems import Ext4, Xfs
 from pytest_fsstack.machine import mounts
+from pytest_fsstack.workloads.data import corpus
 
 PAIRS = 7
 ROUNDS = 6

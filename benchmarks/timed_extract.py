@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, ratio_finding, run
-from pytest_fsstack.data import corpus
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.machine import mounts
@@ -24,6 +23,7 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built, build
 from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.workloads.data import corpus
 
 PAIRS = 25
 

@@ -18,8 +18,6 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
-from pytest_fsstack.correctness.contents import LIMITED, limits_of
-from pytest_fsstack.correctness.drawing import Call
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.kernel_encryption import FileEncryption
@@ -44,6 +42,8 @@ from pytest_fsstack.records.results import Confirmation, Judgement, StackInfo, T
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
 from pytest_fsstack.stack.model import Layer, Limit, Stack
+from pytest_fsstack.truth.correctness.contents import LIMITED, limits_of
+from pytest_fsstack.truth.correctness.drawing import Call
 
 HEAD = """\
 # Layers

@@ -1,15 +1,5 @@
 """The public names, and the modules that they are loaded from when they are first used."""
 
-from pytest_fsstack.correctness.findings import Fault as Fault, Finding as Finding
-from pytest_fsstack.data.archive import Corpus as Corpus
-from pytest_fsstack.data.backup import Backup as Backup
-from pytest_fsstack.data.corpus import (
-    cache_directory as cache_directory,
-    generated as generated,
-    packed_backup as packed_backup,
-    zipped as zipped,
-)
-from pytest_fsstack.data.scale import Sizes as Sizes
 from pytest_fsstack.layers.filesystems import Filesystem as Filesystem
 from pytest_fsstack.layers.stacked import served as served
 from pytest_fsstack.machine.commands import CommandError as CommandError, run as run
@@ -30,6 +20,7 @@ from pytest_fsstack.machine.needs import (
 from pytest_fsstack.machine.port import Machine as Machine
 from pytest_fsstack.measuring.timed import Timed as Timed
 from pytest_fsstack.options.settings import Settings as Settings
+from pytest_fsstack.records.findings import Fault as Fault, Finding as Finding
 from pytest_fsstack.records.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.report.model import Cell as Cell, Grid as Grid, View as View
 from pytest_fsstack.stack.build import BuildError as BuildError, Built as Built
@@ -68,5 +59,14 @@ from pytest_fsstack.units import (
 )
 from pytest_fsstack.version import __version__ as __version__
 from pytest_fsstack.workloads.base import workload as workload
+from pytest_fsstack.workloads.data.archive import Corpus as Corpus
+from pytest_fsstack.workloads.data.backup import Backup as Backup
+from pytest_fsstack.workloads.data.corpus import (
+    cache_directory as cache_directory,
+    generated as generated,
+    packed_backup as packed_backup,
+    zipped as zipped,
+)
+from pytest_fsstack.workloads.data.scale import Sizes as Sizes
 
 __all__: list[str]

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import blockdev, directories, journal, mounts
+from pytest_fsstack.machine import blockdev, directories, guard, journal, mounts
 from pytest_fsstack.machine.blockdev import Identity
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, OutdatedEntryError
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_fsstack.correctness.findings import Fault
+    from pytest_fsstack.records.findings import Fault
     from pytest_fsstack.records.results import Results
     from pytest_fsstack.report.model import Grid
     from pytest_fsstack.stack.model import Layer

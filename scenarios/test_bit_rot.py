@@ -34,8 +34,8 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import verdict
-from pytest_fsstack.damage import rot
+from pytest_fsstack.truth.correctness import verdict
+from pytest_fsstack.truth.damage import rot
 
 MiB = 1 << 20
 EXT4 = "ext4(mount='noatime,errors=remount-ro')"

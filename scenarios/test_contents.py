@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import BuildError, Built, Finding, Settings, Sizes, Timed
-from pytest_fsstack.correctness import drawing, exploring, fsxfile, scripts, verdict
+from pytest_fsstack.truth.correctness import drawing, exploring, fsxfile, scripts, verdict
 
 MiB = 1 << 20
 CONTROL = "control"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Finding, Sizes, Timed
-from pytest_fsstack.correctness import posix, verdict
+from pytest_fsstack.truth.correctness import posix, verdict
 
 MiB = 1 << 20
 

@@ -10,7 +10,7 @@ recovery from another cut.
 `test_power_cut` syncs files one by one. `test_sync_of_all` also syncs all at once, and its cuts follow that. Half of
 the other cuts come directly after a sync.
 
-POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/damage/promises.py):
+POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/truth/damage/promises.py):
 
 - A file has the bytes and the size of its last fsync, or those that were written since.
 - A name leads to the file of the last fsync of its directory, or of a later change.
@@ -37,8 +37,8 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Finding, Limit, Sizes, Timed
-from pytest_fsstack.correctness import verdict
-from pytest_fsstack.damage.power import Damage, power_cuts
+from pytest_fsstack.truth.correctness import verdict
+from pytest_fsstack.truth.damage.power import Damage, power_cuts
 
 MiB = 1 << 20
 

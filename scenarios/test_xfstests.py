@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Finding, Settings, Sizes, Timed
-from pytest_fsstack.correctness import verdict, xfstests
+from pytest_fsstack.truth.correctness import verdict, xfstests
 
 GiB = 1 << 30
 

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_fsstack.guard import Held, identify, users
-from pytest_fsstack.guard.contents import refuse_contents
-from pytest_fsstack.guard.holding import Record, held
-from pytest_fsstack.guard.label import write_label_on
+from pytest_fsstack.machine.guard import Held, identify, users
+from pytest_fsstack.machine.guard.contents import refuse_contents
+from pytest_fsstack.machine.guard.holding import Record, held
+from pytest_fsstack.machine.guard.label import write_label_on
 
 
 def check_idle(path: Path) -> None:

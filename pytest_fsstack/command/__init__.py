@@ -1,7 +1,7 @@
 """The command `fsstack`: short forms of pytest with this plugin's options, and operations on results.
 
-No other part of the package imports this. To add a subcommand, declare its arguments in `parser`, and write a function
-from the parsed arguments to an exit code, in a module that is imported on use.
+The core does not import this. To add a subcommand, declare its arguments here or in an entry point of `BROUGHT`, and
+write a function from the parsed arguments to an exit code, in a module that is imported on use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,9 @@ from pytest_fsstack.units import show
 #: As in pytest.
 USAGE_ERROR = 4
 #: Kinds of files that `fsstack new` writes.
-KINDS = ("workload", "layer", "scenario", "lab")
+KINDS = ("workload", "layer", "scenario")
+#: Entry points of packages with more subcommands: functions that add them.
+BROUGHT = "fsstack_commands"
 
 #: Options of `fsstack bench`, with value and meaning. Each is also an option of pytest.
 BENCH = (
@@ -55,7 +58,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _as_option(name: str) -> Callable[[str], Any]:
+def as_option(name: str) -> Callable[[str], Any]:
     """Return a parser of texts that checks them like pytest's option with that name."""
 
     def read(text: str) -> Any:
@@ -75,8 +78,9 @@ def parser() -> Parser:
     whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
     whole.add_argument("--version", action=_Version, help="show the version and exit")
     group = whole.add_subparsers(metavar="COMMAND", required=True)
-    for add in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files, _add_laboratory:
-        add(group)
+    brought = [entry.load() for entry in entry_points(group=BROUGHT)]
+    for adds in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files, *brought:
+        adds(group)
     return whole
 
 
@@ -90,8 +94,11 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return parsers
 
 
-def _add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: str = "") -> Parser:
-    """Add a subcommand. `same` is the equivalent without this command, and `rest` describes further arguments."""
+def add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: str = "") -> Parser:
+    """Add a subcommand, whose function is at `place` (``module:function``).
+
+    `same` is the equivalent without this command, and `rest` describes further arguments.
+    """
     epilog = f"The same without it: {same}" if same else None
     added: Parser = group.add_parser(name, help=text, description=text, epilog=epilog, allow_abbrev=False)
     if rest:
@@ -102,10 +109,10 @@ def _add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: 
 
 def _add_sessions(group: Any) -> None:
     text = "run a scenario that comes with the plugin, by its name, from anywhere; the first of the words is its name"
-    _add(group, "run", "sessions:run", text, same="pytest --fsstack-scenario=NAME", rest="NAME and pytest options")
+    add(group, "run", ".sessions:run", text, same="pytest --fsstack-scenario=NAME", rest="NAME and pytest options")
     text = "compare stacks by a command or a file of fio jobs; the command is in the words after --"
     same = "pytest --fsstack-command=COMMAND --fsstack-stacks=STACK"
-    bench = _add(group, "bench", "sessions:bench", text, same=same)
+    bench = add(group, "bench", ".sessions:bench", text, same=same)
     bench.usage = "fsstack bench --stack STACK ... [pytest options] [FILE.fio ...] [-- COMMAND ...]"
     bench.set_defaults(words=[])
     for name, metavar, meaning in BENCH:
@@ -113,101 +120,58 @@ def _add_sessions(group: Any) -> None:
     bench.add_argument("--shell", action="store_true", help="let sh run the commands")
     text = "show whether the selected tests and stacks can run on this machine, and how to get what is missing"
     rest = "install, all or install-all, and pytest options"
-    _add(group, "doctor", "sessions:doctor", text, same="pytest --fsstack-doctor=install", rest=rest)
+    add(group, "doctor", ".sessions:doctor", text, same="pytest --fsstack-doctor=install", rest=rest)
     text, same = "remove what a killed session left behind", "pytest --fsstack-cleanup"
-    _add(group, "cleanup", "sessions:cleanup", text, same=same, rest="pytest options")
+    add(group, "cleanup", ".sessions:cleanup", text, same=same, rest="pytest options")
 
 
 def _add_work_on_results(group: Any) -> None:
     text = "make reports of every format from the saved JSON of sessions; without any format, print Markdown"
     same, rest = "pytest --fsstack-report=html=FILE", "RUN.json ... and --html FILE, --markdown FILE, ..."
-    _add(group, "report", "reports:report", text, same=same, rest=rest)
+    add(group, "report", ".reports:report", text, same=same, rest=rest)
     text = "show what each stack costs over its reference now and then, from saved results"
-    compare = _add(group, "compare", "comparing:compare", text, same="pytest --fsstack-compare=OLD.json")
+    compare = add(group, "compare", ".comparing:compare", text, same="pytest --fsstack-compare=OLD.json")
     text = "files or directories; without --now, the last of two is the new one"
     compare.add_argument("then", nargs="+", metavar="OLD.json", help=text)
     compare.add_argument("--now", nargs="+", metavar="NEW.json")
     compare.add_argument(
         *("--max-regression", "--limit"),
-        type=_as_option("max-regression"),
+        type=as_option("max-regression"),
         dest="limit",
         metavar="PERCENT",
         help="exit code 1 if a stack costs more than that",
     )
     compare.add_argument(
-        "--alpha", type=_as_option("alpha"), default="0.05", metavar="P", help="error rate of a verdict"
+        "--alpha", type=as_option("alpha"), default="0.05", metavar="P", help="error rate of a verdict"
     )
     compare.add_argument("--anyway", action="store_true", help="compare runs of machines that differ, too")
     compare.add_argument("--strict", action="store_true", help="fail what is undecided, or was measured only then")
     text = "show what the limit can tell of one more run; exit code 1 if it decides less than nearly all unchanged runs"
     compare.add_argument("--plan", action="store_true", help=text)
-    compare.add_argument("--rounds", type=_as_option("rounds"), metavar="N", help="rounds of that run")
-    _add_pool(group)
-
-
-def _add_pool(group: Any) -> None:
-    text = "show what each stack costs on several hosts together, from the saved results or logs of their sessions"
-    pool = _add(group, "pool", "pooling:pool", text)
-    pool.set_defaults(lost={}, complete=False)
-    pool.add_argument(
-        "runs", nargs="+", metavar="RUN.json", help="files or directories; sessions of a machine are one host"
-    )
-    limit, alpha = _as_option("max-regression"), _as_option("alpha")
-    text = "the budget of all series, in place of those of the sessions; exit code 1 if a stack costs more than that"
-    pool.add_argument("--limit", type=limit, metavar="PERCENT", help=text)
-    pool.add_argument("--alpha", type=alpha, default="0.05", metavar="P", help="error rate of a verdict over hosts")
-    text = "judge by the verdicts of the hosts' own sessions, for fewer than five hosts"
-    pool.add_argument("--each", action="store_true", help=text)
-    pool.add_argument("--anyway", action="store_true", help="pool sessions at another scale or of other work, too")
-    text = "fail what is undecided, and hosts whose file is unreadable, unfinished or lacks a figure"
-    pool.add_argument("--strict", action="store_true", help=text)
-    for report in "html", "markdown", "json":
-        pool.add_argument(f"--{report}", metavar="FILE", help=f"write it as {report} too")
+    compare.add_argument("--rounds", type=as_option("rounds"), metavar="N", help="rounds of that run")
 
 
 def _add_history(group: Any) -> None:
     text = "draw each overhead in the history in DIR, and show where it may have changed: date, commit and size"
-    trend = _add(group, "trend", "trend:trend", text)
+    trend = add(group, "trend", ".trend:trend", text)
     trend.add_argument("directory", type=Path, metavar="DIR")
-    smallest = _as_option("max-regression")
+    smallest = as_option("max-regression")
     trend.add_argument("--smallest", type=smallest, default="1%", metavar="PERCENT", help="the smallest change to show")
     trend.add_argument("--figures", action="store_true", help="draw each figure instead of each overhead")
     trend.add_argument("--all", action="store_true", help="also what no budget judges")
-    prune = _add(group, "prune", "trend:prune", "remove from the history in DIR the runs that are older")
+    prune = add(group, "prune", ".trend:prune", "remove from the history in DIR the runs that are older")
     prune.add_argument("directory", type=Path, metavar="DIR")
     prune.add_argument("--keep", required=True, metavar="DAYS", help="such as 365d")
 
 
 def _add_stacks_and_files(group: Any) -> None:
     text = "show the commands that build, remount and take down a stack; nothing is run, and root is not needed"
-    stacks = _add(group, "stacks", "stacks:explain", text).add_subparsers(metavar="explain", required=True)
-    _add(stacks, "explain", "stacks:explain", text, rest="STACK and pytest options")
-    text = "write a commented file and its test into the current directory, which run as they are; or a LAB.toml"
-    new = _add(group, "new", "new:new", text)
+    stacks = add(group, "stacks", ".stacks:explain", text).add_subparsers(metavar="explain", required=True)
+    add(stacks, "explain", ".stacks:explain", text, rest="STACK and pytest options")
+    text = "write a commented file and its test into the current directory, which run as they are"
+    new = add(group, "new", ".new:new", text)
     new.add_argument("kind", choices=KINDS)
-    new.add_argument("name", metavar="NAME", nargs="?", default="", help="all but lab have one")
-
-
-def _add_laboratory(group: Any) -> None:
-    text = "run a session on each host of a laboratory by Slurm, and pool the results"
-    commands = _add(group, "lab", "laboratory:run", text).add_subparsers(metavar="COMMAND", required=True)
-    text = (
-        "submit the sessions, wait for them, fetch their files and pool them; again with the same DIR, go on with that"
-    )
-    run = _add(commands, "run", "laboratory:run", text)
-    run.add_argument("--directory", type=Path, metavar="DIR", help="for all of the run (default: lab-DATE-TIME)")
-    text = "check each host: whether it answers, who has it, and what the doctor says of it"
-    check = _add(commands, "check", "laboratory:check", text)
-    for parser in run, check:
-        parser.add_argument("laboratory", type=Path, metavar="LAB.toml")
-        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- ...", help="pytest options and tests")
-    for name, text in {
-        "status": "show where each session of a run is",
-        "stop": "end the sessions of a run; they take their stacks down first",
-        "fetch": "fetch what has ended since, and pool all of it",
-    }.items():
-        parser = _add(commands, name, f"laboratory:{name}", text)
-        parser.add_argument("directory", type=Path, metavar="DIR")
+    new.add_argument("name", metavar="NAME")
 
 
 def first_word(arguments: argparse.Namespace, what: str) -> str:
@@ -216,6 +180,17 @@ def first_word(arguments: argparse.Namespace, what: str) -> str:
         raise CommandLineError(what)
     word: str = arguments.words.pop(0)
     return word
+
+
+def write_new(files: Mapping[str, str]) -> None:
+    """Write files by name into the current directory. Raises `CommandLineError`, also if one exists."""
+    if there := [name for name in files if Path(name).exists()]:
+        raise CommandLineError(f"new: {there[0]} exists; move it away, or choose another name")
+    for name, text in files.items():
+        try:
+            Path(name).write_text(text)
+        except OSError as error:
+            raise CommandLineError(f"new: {name}: {error.strerror}") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -239,7 +214,7 @@ def _run(words: list[str]) -> int:
     try:
         arguments = read(words)
         module, _, function = arguments.place.partition(":")
-        code: int = getattr(importlib.import_module(f"{__name__}.{module}"), function)(arguments)
+        code: int = getattr(importlib.import_module(module, __name__), function)(arguments)
     except CommandLineError as error:
         show(f"fsstack: {error}", error=True)
         return USAGE_ERROR

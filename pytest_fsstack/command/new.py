@@ -8,7 +8,7 @@ import keyword
 from pathlib import Path
 from string import Template
 
-from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command import CommandLineError, write_new
 from pytest_fsstack.units import show
 
 WORKLOAD = Template('''\
@@ -208,12 +208,6 @@ FILES = {
 def new(arguments: argparse.Namespace) -> int:
     """Write the files of a kind and name into the current directory. Raises `CommandLineError`."""
     kind, name = arguments.kind, arguments.name
-    if kind == "lab":
-        from pytest_fsstack import laboratory
-
-        _write({"LAB.toml": (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
-        show("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
-        return 0
     _check_name(kind, name)
     words = {
         "name": name,
@@ -229,7 +223,7 @@ def new(arguments: argparse.Namespace) -> int:
             f"in conftest.py, write `from {name}_layer import {words['Class']}`, and let its function "
             f"pytest_fsstack_layers return [{words['Class']}]; then "
         )
-    _write(files)
+    write_new(files)
     scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
     show(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
     return 0
@@ -248,14 +242,3 @@ def _check_name(kind: str, name: str) -> None:
     # The function of a workload would hide what the file, or a line that you add, calls by that name.
     if kind == "workload" and (hasattr(builtins, name) or name in ("fsstack", "pytest", "timed")):
         raise CommandLineError(f"new: {name!r} would hide a name of Python or of the file; choose another name")
-
-
-def _write(files: dict[str, str]) -> None:
-    if there := [name for name in files if Path(name).exists()]:
-        raise CommandLineError(f"new: {there[0]} exists; move it away, or choose another name")
-    for name, text in files.items():
-        try:
-            Path(name).write_text(text)
-        except OSError as error:
-            raise CommandLineError(f"new: {name}: {error.strerror}") from None
-        show(f"wrote {name}")

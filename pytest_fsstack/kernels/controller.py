@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.judging.course import Cell, ChainPlan, Course, KernelBoot, Policy
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
@@ -30,6 +29,7 @@ from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring import load
 from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.protocol import report_verdict
+from pytest_fsstack.workloads.data.corpus import cache_directory
 
 if TYPE_CHECKING:
     from pytest_fsstack.options.settings import Settings

@@ -394,7 +394,7 @@ def _trial_result() -> Path:
     import hashlib
     import platform
 
-    from pytest_fsstack.data.corpus import cache_directory
+    from pytest_fsstack.workloads.data.corpus import cache_directory
 
     versions = f"{platform.release()} {commands.run('qemu-system-x86_64', '--version')}"
     return cache_directory() / f"kvm-{hashlib.sha256(versions.encode()).hexdigest()[:16]}"

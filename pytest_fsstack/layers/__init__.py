@@ -18,9 +18,7 @@ class _BuiltIn(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> type[Layer]:
         family, _, cls = self.data[name].rpartition(".")
-        # Layers of other packages are given with the package's name.
-        module = f"pytest_fsstack.{family}" if "." in family else f"{__name__}.{family}"
-        layer: type[Layer] = getattr(importlib.import_module(module), cls)
+        layer: type[Layer] = getattr(importlib.import_module(f"{__name__}.{family}"), cls)
         return layer
 
 

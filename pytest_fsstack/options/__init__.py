@@ -616,8 +616,10 @@ def named(name: str) -> Option:
 
 
 def declare(config: pytest.Config) -> None:
-    """Declare every option and its ini twin, and register `BuiltIn`. A second call does nothing."""
+    """Declare every option and its ini twin, and register the parts of this package. A second call does nothing."""
     if not config.pluginmanager.hasplugin("fsstack-built-in"):
+        from importlib.metadata import entry_points
+
         from pytest_fsstack.options.built_in import BuiltIn
 
         _add_options(config.stash[PARSER])
@@ -625,6 +627,8 @@ def declare(config: pytest.Config) -> None:
         for option in OPTIONS:
             vars(config.option).setdefault(option.ini_name, False if option.flag else None)
         config.pluginmanager.register(BuiltIn(), "fsstack-built-in")
+        for entry in entry_points(group="fsstack"):
+            config.pluginmanager.register(entry.load(), f"fsstack-{entry.name}")
 
 
 def _add_options(parser: pytest.Parser) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_fsstack.correctness.findings import Fault
-    from pytest_fsstack.records.results import Results
     from pytest_fsstack.stack.model import Layer
 
 
@@ -45,25 +43,10 @@ class BuiltIn:
     """A pytest plugin with the built-in parts. Those of other plugins come first."""
 
     @pytest.hookimpl(trylast=True)
-    def pytest_fsstack_faults(self) -> Mapping[str, Sequence[Fault]]:
-        from pytest_fsstack.correctness.known import FAULTS
-
-        return FAULTS
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_fsstack_counterexamples(self, results: Results) -> dict[str, str]:
-        from pytest_fsstack.correctness.scripts import counterexamples
-
-        return counterexamples(results)
-
-    @pytest.hookimpl(trylast=True)
     def pytest_fsstack_workloads(self) -> dict[str, Any]:
-        from pytest_fsstack.correctness.exploring import explore
-        from pytest_fsstack.correctness.fsxfile import fsx
-        from pytest_fsstack.correctness.posix import pjdfstest
         from pytest_fsstack.workloads import BUILT_IN
 
-        return {**BUILT_IN, "explore": explore, "fsx": fsx, "pjdfstest": pjdfstest}
+        return dict(BUILT_IN)
 
     @pytest.hookimpl(trylast=True)
     def pytest_fsstack_reports(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from pytest_fsstack.devices import DiskDevice
-    from pytest_fsstack.guard import Disk, Refused
     from pytest_fsstack.judging.conditions import Rule as Discarding
+    from pytest_fsstack.machine.guard import Disk, Refused
     from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.records.verdicts import Looks
@@ -167,8 +167,8 @@ class Settings:
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         from pytest_fsstack.devices import disks_of, look_up, parse_device, pinned_to, with_unique_ids
-        from pytest_fsstack.guard import Disk
         from pytest_fsstack.machine.blockdev import guest_disks
+        from pytest_fsstack.machine.guard import Disk
 
         size, discard = self.size, self.value("discard") or self.settle.discard
         texts = list(dict.fromkeys(self.value("device")))
@@ -318,7 +318,7 @@ class Settings:
 
     @property
     def scale(self) -> str:
-        from pytest_fsstack.data.scale import DEFAULT
+        from pytest_fsstack.workloads.data.scale import DEFAULT
 
         return self.value("scale") or DEFAULT
 

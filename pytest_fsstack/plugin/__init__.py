@@ -19,11 +19,11 @@ from pytest_fsstack import hooks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_fsstack.data.archive import Corpus
-    from pytest_fsstack.data.scale import Sizes
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.session.state import Session
     from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.workloads.data.archive import Corpus
+    from pytest_fsstack.workloads.data.scale import Sizes
 
 MARKERS = (
     "fsstack(*stacks, baseline=None, below=None, on=None, keep=()): run the test on each of these stacks, such as "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.scale import USUAL_SECONDS
 from pytest_fsstack.preflight.runs import runs_of
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.rounds.progress_text import in_words
 from pytest_fsstack.units import counted
+from pytest_fsstack.workloads.data.scale import USUAL_SECONDS
 
 if TYPE_CHECKING:
     from pytest_fsstack.options.settings import Settings

@@ -16,7 +16,7 @@ import pytest
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
-    from pytest_fsstack.guard import Refused
+    from pytest_fsstack.machine.guard import Refused
     from pytest_fsstack.machine.journal import Journal
     from pytest_fsstack.machine.real import RealMachine
     from pytest_fsstack.options.settings import Settings
@@ -73,7 +73,7 @@ class Builder:
         Raises `pytest.UsageError`.
         """
         from pytest_fsstack.devices import disks_of
-        from pytest_fsstack.guard import Refused
+        from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.needs import missing
 
         different = {member for device in devices for member in device.members}
@@ -128,7 +128,7 @@ class Builder:
 
     def _hold_when_free(self, device: Device) -> None:
         """Hold a device once no other session holds it, within --fsstack-wait. Raises `guard.Refused`."""
-        from pytest_fsstack.guard import InUse, Refused
+        from pytest_fsstack.machine.guard import InUse, Refused
 
         wait, start, holders = self._settings.wait or 0.0, time.monotonic(), ""
         while True:
@@ -155,7 +155,7 @@ class Builder:
 
     def _hold(self, device: Device) -> None:
         """Hold a device until the end of the session. Raises `guard.Refused`."""
-        from pytest_fsstack.guard import Refused
+        from pytest_fsstack.machine.guard import Refused
 
         if device not in self._held:
             try:
@@ -206,9 +206,9 @@ class Builder:
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
         """Build a stack in a directory in `parent`, for the duration of a test or a class. Fail the test on errors."""
-        from pytest_fsstack.guard import Refused
         from pytest_fsstack.machine import commands, directories, signals
         from pytest_fsstack.machine.descriptors import opened
+        from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.processes import end_if_forked, undumpable
         from pytest_fsstack.machine.signals import State
         from pytest_fsstack.stack.build import BuildError, build

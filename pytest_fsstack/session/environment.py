@@ -21,8 +21,8 @@ from pytest_fsstack.machine import blockdev, commands, identity, mounts
 from pytest_fsstack.machine.needs import Need, Tool
 
 if TYPE_CHECKING:
-    from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.stack.model import Device
+    from pytest_fsstack.workloads.data.archive import Corpus
 
 Facts = dict[str, Any]
 

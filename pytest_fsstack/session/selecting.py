@@ -15,10 +15,10 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_fsstack.data.scale import Sizes
     from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.rounds.chains import Chain
     from pytest_fsstack.rounds.marks import Mistakes
+    from pytest_fsstack.workloads.data.scale import Sizes
 
 IN_A_WORKER = (
     "stacks are measured one after the other, by the process that reports them: run without -n, or with -n 0 after an "
@@ -123,7 +123,7 @@ def _nearest(word: str, stacks: Iterable[str], names: Iterable[str]) -> str:
 
 def sizes_of(item: pytest.Item, scale: str) -> Sizes:
     """Return the sizes of a test at the chosen scale. Raises `ValueError`."""
-    from pytest_fsstack.data.scale import sizes_at
+    from pytest_fsstack.workloads.data.scale import sizes_at
 
     mark = item.get_closest_marker("fsstack_sizes")
     if mark is None:
@@ -142,7 +142,7 @@ def sizes_or_failure(item: pytest.Item, scale: str) -> Sizes:
 
 def check_sizes(chains: Iterable[Chain], settings: Settings, mistakes: Mistakes) -> None:
     """Skip the tests whose sizes do not fit the device. If none fits at a scale that was given, refuse the session."""
-    from pytest_fsstack.data.scale import why_unfit
+    from pytest_fsstack.workloads.data.scale import why_unfit
 
     directory = settings.directory or Path(tempfile.gettempdir())
     problems: list[tuple[Chain, pytest.Item, str]] = []

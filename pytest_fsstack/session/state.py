@@ -27,7 +27,6 @@ from pytest_fsstack.session.parameters import Parameters
 from pytest_fsstack.units import visible
 
 if TYPE_CHECKING:
-    from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.course import Course, Policy
     from pytest_fsstack.records.results import Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.session.round_log import RoundLog
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device
+    from pytest_fsstack.workloads.data.archive import Corpus
 
     #: A function that creates the plugin that runs chains.
     Starts = Callable[[Runner, Policy, Budgets, Progress], object]
@@ -252,7 +252,7 @@ class Session:
     @cached_property
     def _cache(self) -> Path:
         """Return the cache directory, with a message if it is not the usual one. Raises `CorpusError`."""
-        from pytest_fsstack.data.corpus import chosen_cache
+        from pytest_fsstack.workloads.data.corpus import chosen_cache
 
         cache = chosen_cache()
         self.interject(f"{cache.reason}: {cache.place} is" if cache.reason else "")
@@ -260,10 +260,10 @@ class Session:
 
     @cached_property
     def corpus(self) -> Corpus:
-        from pytest_fsstack.data import corpus as data
-        from pytest_fsstack.data.archive import CorpusError
-        from pytest_fsstack.data.scale import CORPUS
         from pytest_fsstack.machine import resident
+        from pytest_fsstack.workloads.data import corpus as data
+        from pytest_fsstack.workloads.data.archive import CorpusError
+        from pytest_fsstack.workloads.data.scale import CORPUS
 
         try:
             if self.settings.corpus:
@@ -278,9 +278,9 @@ class Session:
 
     def payload(self, size: int, seed: int = 1) -> Path:
         """Return an incompressible file of that many bytes."""
-        from pytest_fsstack.data import corpus
-        from pytest_fsstack.data.archive import CorpusError
         from pytest_fsstack.machine import resident
+        from pytest_fsstack.workloads.data import corpus
+        from pytest_fsstack.workloads.data.archive import CorpusError
 
         try:
             path = corpus.payload(self._cache, size, seed)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_fsstack.data.noise import noise
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import drawn, verify_files
+from pytest_fsstack.workloads.data.noise import noise
 from pytest_fsstack.workloads.extents import extents, fragments
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pytest_fsstack.data import corpus
-from pytest_fsstack.data.archive import compressor
 from pytest_fsstack.machine import commands, directories, needs, resident
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Tool
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.data import corpus
+from pytest_fsstack.workloads.data.archive import compressor
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.archive import Corpus, digest
 from pytest_fsstack.units import first_names
+from pytest_fsstack.workloads.data.archive import Corpus, digest
 from pytest_fsstack.workloads.direct import differing
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_fsstack.data import backup as archive_program
-from pytest_fsstack.data.archive import compressor
-from pytest_fsstack.data.backup import Backup, describe, sample
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import existing, verify_removed
+from pytest_fsstack.workloads.data import backup as archive_program
+from pytest_fsstack.workloads.data.archive import compressor
+from pytest_fsstack.workloads.data.backup import Backup, describe, sample
 from pytest_fsstack.workloads.latency import Latencies, remove
 
 if TYPE_CHECKING:

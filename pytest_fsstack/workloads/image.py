@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.archive import Corpus, compressor
 from pytest_fsstack.layers.images import ImageLayer
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import opened
@@ -15,6 +14,7 @@ from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.stack.model import Directory
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import existing, regular_files, verify_tree, walk
+from pytest_fsstack.workloads.data.archive import Corpus, compressor
 from pytest_fsstack.workloads.latency import Latencies
 
 if TYPE_CHECKING:

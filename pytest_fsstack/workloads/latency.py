@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from pytest_fsstack.data.archive import Corpus
-from pytest_fsstack.data.noise import noise
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import drawn, existing, verify_files, verify_removed
+from pytest_fsstack.workloads.data.archive import Corpus
+from pytest_fsstack.workloads.data.noise import noise
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.noise import noise
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import regular_files, verify_files
+from pytest_fsstack.workloads.data.noise import noise
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed

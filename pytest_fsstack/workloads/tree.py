@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.data.archive import COMPRESSORS, Corpus, compressor
-from pytest_fsstack.data.corpus import cache_directory, compressed
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import existing, verify_removed, verify_tree, walk
+from pytest_fsstack.workloads.data.archive import COMPRESSORS, Corpus, compressor
+from pytest_fsstack.workloads.data.corpus import cache_directory, compressed
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, resolve
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.records.results import ChainResults
+from pytest_fsstack.workloads.data.corpus import cache_directory
 from tests.toolkit import chains_of
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.laboratory.run import Host, Run, own_directory
+from pytest_fsstack.fleet.laboratory.run import Host, Run, own_directory
 from pytest_fsstack.machine import commands
 from tests.laboratory.cluster import TOOLS, Cluster
 from tests.laboratory.machines import ENVIRONMENT

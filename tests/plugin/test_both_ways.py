@@ -261,11 +261,12 @@ SCENARIOS = {
     "images": (f"{WORKLOADS}::TestExtract::test_notices", f"{WORKLOADS}::TestExtract::test_extracts"),
     "databases": ("unit/workloads/test_database.py::test_notices", "unit/workloads/test_database.py::test_commits"),
     "degraded": (f"{WORKLOADS}::TestExtract::test_notices", f"{WORKLOADS}::TestExtract::test_extracts"),
-    "power_cut": ("real/damage/test_power_cut.py::test_the_controls_lose_and_a_journal_does_not",) * 2,
-    "bit_rot": ("real/damage/test_bit_rot.py::test_flips_in_contents_are_wrong_reported_or_corrected",) * 2,
-    "contents": ("real/correctness/test_contents.py::test_a_changed_byte_is_found_and_nothing_else_is",) * 2,
-    "posix": ("real/correctness/test_posix.py::test_a_control_is_found_out_and_the_others_are_counted",) * 2,
-    "xfstests": ("unit/correctness/test_xfstests.py::test_each_test_of_a_report_passed_failed_or_was_not_run",) * 2,
+    "power_cut": ("real/truth/damage/test_power_cut.py::test_the_controls_lose_and_a_journal_does_not",) * 2,
+    "bit_rot": ("real/truth/damage/test_bit_rot.py::test_flips_in_contents_are_wrong_reported_or_corrected",) * 2,
+    "contents": ("real/truth/correctness/test_contents.py::test_a_changed_byte_is_found_and_nothing_else_is",) * 2,
+    "posix": ("real/truth/correctness/test_posix.py::test_a_control_is_found_out_and_the_others_are_counted",) * 2,
+    "xfstests": ("unit/truth/correctness/test_xfstests.py::test_each_test_of_a_report_passed_failed_or_was_not_run",)
+    * 2,
 }
 
 

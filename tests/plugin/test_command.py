@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import command, options
-from pytest_fsstack.command import main, parser, pooling, subcommands
+from pytest_fsstack.command import main, parser, subcommands
+from pytest_fsstack.fleet.pooling import command as pooled
 from pytest_fsstack.records import saved as saving
 from pytest_fsstack.records.results import Results, TestOutcome
 from tests.plugin.conftest import Project
@@ -61,7 +62,7 @@ def test_ctrl_c_is_an_exit_code_without_a_traceback(monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGINT)
         return [], {}
 
-    monkeypatch.setattr(pooling, "_read", interrupted)
+    monkeypatch.setattr(pooled, "_read", interrupted)
     assert main(["pool", "run.json"]) == 130
 
 
@@ -278,7 +279,7 @@ def test_every_subcommand_has_its_function_and_its_help(capfd: pytest.CaptureFix
     assert "stacks explain" in commands
     for name, each in commands.items():
         module, _, function = each.get_default("place").partition(":")
-        assert callable(getattr(importlib.import_module(f"pytest_fsstack.command.{module}"), function))
+        assert callable(getattr(importlib.import_module(module, "pytest_fsstack.command"), function))
         assert f"usage: fsstack {name}" in said(capfd, *name.split(), "--help")
         assert name.split()[0] in said(capfd, "--help")
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 CHAIN = """
 import pytest
-from pytest_fsstack.data.scale import Sizes
+from pytest_fsstack.workloads.data.scale import Sizes
 
 @pytest.mark.fsstack("plain", "mirror = pool(2) | btrfs(data='raid1')", "xfs", "absent")
 class TestIt:

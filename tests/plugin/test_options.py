@@ -216,7 +216,7 @@ def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
 SIZED = """
 import pytest
 from dataclasses import dataclass
-from pytest_fsstack.data.scale import Sizes
+from pytest_fsstack.workloads.data.scale import Sizes
 
 @dataclass(frozen=True)
 class Sized(Sizes):

@@ -13,8 +13,8 @@ from tests.plugin.conftest import Project
 
 TEST = """
 import pytest
-from pytest_fsstack.correctness import verdict
-from pytest_fsstack.correctness.findings import Finding
+from pytest_fsstack.truth.correctness import verdict
+from pytest_fsstack.records.findings import Finding
 
 @pytest.mark.fsstack("plain", "crypt")
 def test_promise(request, fsstack, timed):
@@ -110,10 +110,10 @@ def test_the_worst_new_finding_is_named_first_and_all_are_kept(project: Project)
 
 SCRIPTS = """
 import pytest
-from pytest_fsstack.correctness import verdict
-from pytest_fsstack.correctness.contents import DifferentError, Weight
-from pytest_fsstack.correctness.drawing import Call
-from pytest_fsstack.correctness.exploring import Difference
+from pytest_fsstack.truth.correctness import verdict
+from pytest_fsstack.truth.correctness.contents import DifferentError, Weight
+from pytest_fsstack.truth.correctness.drawing import Call
+from pytest_fsstack.truth.correctness.exploring import Difference
 from pytest_fsstack.options.settings import Settings
 
 @pytest.mark.fsstack("plain")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.guard import holding, users
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, journal, mounts, needs
 from pytest_fsstack.machine.descriptors import opened
+from pytest_fsstack.machine.guard import holding, users
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, journal, mounts
+from pytest_fsstack.machine import commands, guard, journal, mounts
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from tests.real.conftest import Loop, LoopDevice, run
@@ -24,9 +23,9 @@ pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 SESSION = """
 import os, pathlib, subprocess, sys
 from contextlib import ExitStack, nullcontext
-from pytest_fsstack import guard
+from pytest_fsstack.machine import guard
 from pytest_fsstack.machine import blockdev, commands, mounts
-from pytest_fsstack.guard import holding, label
+from pytest_fsstack.machine.guard import holding, label
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal

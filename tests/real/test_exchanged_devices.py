@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import devices, guard
+from pytest_fsstack import devices
+from pytest_fsstack.machine import guard
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice, image_of, run
 from tests.warm import session as run_pytest

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import directories
+from pytest_fsstack.machine import directories, guard
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from tests import guarding

@@ -230,8 +230,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.correctness import fsxfile, verdict
-from pytest_fsstack.correctness.findings import Finding
+from pytest_fsstack.truth.correctness import fsxfile, verdict
+from pytest_fsstack.records.findings import Finding
 
 
 @pytest.mark.benchmark

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from tests.real.conftest import Loop, Sessions, lacking, run
 from tests.toolkit import chains_of
 

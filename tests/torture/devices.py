@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.machine.descriptors import opened
 from tests import guarding
 from tests.real.conftest import Loop, run

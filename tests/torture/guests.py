@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.machine import commands
+from pytest_fsstack.workloads.data.corpus import cache_directory
 from tests.kernel import boot
 from tests.torture.place import HUNG, SIZE, Figures, Place, ended_by
 

@@ -24,8 +24,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pytest_fsstack.data.archive import CorpusError
-from pytest_fsstack.data.corpus import users_corpus
 from pytest_fsstack.devices import parse_device
 from pytest_fsstack.judging import conditions
 from pytest_fsstack.kernels import packages
@@ -47,6 +45,8 @@ from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError
 from pytest_fsstack.units import parse_size
 from pytest_fsstack.workloads import jobfile
+from pytest_fsstack.workloads.data.archive import CorpusError
+from pytest_fsstack.workloads.data.corpus import users_corpus
 from tests.unit.kernels import test_packages as hostile_packages
 
 #: Seconds after which a case counts as hung.

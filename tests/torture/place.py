@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine import commands, guard, needs
 from pytest_fsstack.stack.model import Stack
 from tests.real.conftest import Loop, left_of, run
 from tests.sessions import FEW_PLUGINS

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS, GUESTS = "tox -e test", "tox -e kernels -- families"
-LAYER, REPORT = "pytest_fsstack/volumes/lvm.py", "pytest_fsstack/report/html.py"
+LAYER, REPORT = "pytest_fsstack/layers/volumes/lvm.py", "pytest_fsstack/report/html.py"
 
 
 @pytest.fixture

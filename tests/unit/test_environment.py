@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice
 from pytest_fsstack.machine import identity
 from pytest_fsstack.machine.needs import Root, Tool
 from pytest_fsstack.session import environment
 from pytest_fsstack.stack.model import Device
+from pytest_fsstack.workloads.data.archive import Corpus
 
 CRYPTO = """\
 name         : xts(aes)

@@ -16,10 +16,11 @@ import pytest
 
 import pytest_fsstack
 from pytest_fsstack.command import main
+from pytest_fsstack.fleet.laboratory import run, settings, slurm
+from pytest_fsstack.fleet.pooling import hosts
 from pytest_fsstack.kernels import images
-from pytest_fsstack.laboratory import run, settings, slurm
 from pytest_fsstack.machine import commands, reading
-from pytest_fsstack.over_time import history, hosts
+from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
@@ -51,17 +52,15 @@ _ALLOWED = {
     "session/environment.py": "/proc and /sys",
     "version.py": "the metadata of this package",
     "stack/kmsg.py": "/dev/kmsg",
-    "guard/holding.py": "the directory of locks is root's",
-    "network/nfs.py": "a network namespace",
+    "machine/guard/holding.py": "the directory of locks is root's",
     "preflight/explain.py": "/sys",
     "plugin/__init__.py": "pytest has read the ini file before, and imports of this package would slow down its start",
     "kernels/launch.py": "files in a directory that only the session enters",
-    "laboratory/run.py": "files that it writes into the directory of its own run",
-    "laboratory/slurm.py": "scripts of this package",
+    "fleet/laboratory/run.py": "files that it writes into the directory of its own run",
+    "fleet/laboratory/slurm.py": "scripts of this package",
     "layers/": "images and volumes in the directory of a stack",
     "workloads/": "files on a stack",
-    "damage/": "files on a stack",
-    "correctness/": "files on a stack",
+    "truth/": "files on a stack",
 }
 
 
@@ -251,10 +250,10 @@ def printing(source: str) -> list[str]:
 def test_commands_show_text_of_others_by_one_function() -> None:
     found = {
         str(path.relative_to(PACKAGE)): printing(path.read_text())
-        for room in ("command", "laboratory", "over_time", "preflight", "session")
-        for path in (PACKAGE / room).glob("*.py")
+        for room in ("command", "fleet", "over_time", "preflight", "session")
+        for path in (PACKAGE / room).rglob("*.py")
     }
-    assert "command/laboratory.py" in found
+    assert "fleet/laboratory/command.py" in found
     # A report escapes its text itself, and the answer of a guest is for another process.
     assert {name: len(calls) for name, calls in found.items() if calls} == {
         "command/reports.py": 1,

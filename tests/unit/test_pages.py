@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.laboratory import settings
+from pytest_fsstack.fleet.laboratory import settings
 from tests.pages import DOCS, PAGES, ROOT, Block, blocks, blocks_of
 
 #: Languages whose blocks are tested: here, in tests/plugin/test_blocks.py, or where the reason says.

@@ -30,11 +30,13 @@ PUBLIC = {
         "needs_of",
         "workload",
     },
-    "pytest_fsstack.correctness": {path.stem for path in (ROOT / "pytest_fsstack/correctness").glob("[!_]*.py")},
-    "pytest_fsstack.damage": {path.stem for path in (ROOT / "pytest_fsstack/damage").glob("[!_]*.py")},
+    "pytest_fsstack.truth.correctness": {
+        path.stem for path in (ROOT / "pytest_fsstack/truth/correctness").glob("[!_]*.py")
+    },
+    "pytest_fsstack.truth.damage": {path.stem for path in (ROOT / "pytest_fsstack/truth/damage").glob("[!_]*.py")},
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PUBLIC["pytest_fsstack.damage.power"] = {"Damage", "power_cuts"}
+PUBLIC["pytest_fsstack.truth.damage.power"] = {"Damage", "power_cuts"}
 
 
 @pytest.mark.parametrize("name", pytest_fsstack.__all__)

@@ -17,10 +17,16 @@ FUNCTIONS = {"os.wait", "os.wait3", "os.wait4", "os.waitid", "os.waitpid", "sign
 RUNNING = {f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "getoutput")}
 
 ALLOWED = {
-    ("data/archive.py", "subprocess.Popen"): "reads or writes a regular file beside the stack, for as long as it takes",
-    ("data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
+    (
+        "workloads/data/archive.py",
+        "subprocess.Popen",
+    ): "reads or writes a regular file beside the stack, for as long as it takes",
+    ("workloads/data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
     ("kernels/packages.py", "copying.result"): "its pipe is closed: the tool that wrote to it has ended, with a limit",
-    ("laboratory/slurm.py", "subprocess.Popen"): "waits for a free host as long as it takes, unless Slurm loses it",
+    (
+        "fleet/laboratory/slurm.py",
+        "subprocess.Popen",
+    ): "waits for a free host as long as it takes, unless Slurm loses it",
     ("machine/commands.py", "child.wait"): "has just been killed",
     ("machine/commands.py", "self.running.wait"): "has ended: its pidfd says so",
     ("machine/confined.py", "os.waitpid"): "is a command of its own, which its caller ends after a time",

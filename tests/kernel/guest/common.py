@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import commands, guard, mounts
 from pytest_fsstack.stack.build import Built
 
 DISK = Path("/dev/vda")

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.layers.mapper import mapping
+from pytest_fsstack.layers.volumes import lvm
 from pytest_fsstack.machine import commands, journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext
-from pytest_fsstack.volumes import lvm
 from tests.kernel.guest.common import (
     DISK,
     check_round_trip,

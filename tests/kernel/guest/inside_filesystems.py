@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
+from pytest_fsstack.machine import guard
 from pytest_fsstack.stack.build import BuildError, Built
 from tests.kernel.guest.common import DISK, mounted, processes
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import journal
+from pytest_fsstack.layers.volumes import caches, md
+from pytest_fsstack.machine import guard, journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block, BuildContext, Pool, Stack
-from pytest_fsstack.volumes import caches, md
 from tests import guarding
 from tests.kernel.guest.common import ended, forked, write
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine import guard, mounts
 from pytest_fsstack.stack.build import Built
 from tests.kernel.guest.common import DISK, keys, mounted, mounted_ecryptfs, nothing_is_left, on_the_disk
 

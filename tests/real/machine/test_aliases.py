@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.machine.descriptors import opened
 from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, small_session, swapped_on

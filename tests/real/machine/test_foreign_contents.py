@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import devices, guard
-from pytest_fsstack.guard import label
-from pytest_fsstack.machine import commands, needs
-from pytest_fsstack.volumes.md import Md
+from pytest_fsstack import devices
+from pytest_fsstack.layers.volumes.md import Md
+from pytest_fsstack.machine import commands, guard, needs
+from pytest_fsstack.machine.guard import label
 from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, small_session
 from tests.real.machine.headers import headers

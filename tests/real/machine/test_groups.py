@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.machine.descriptors import opened
 from tests.real.conftest import Loop, LoopDevice, Sessions, run
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running

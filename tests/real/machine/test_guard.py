@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import commands, guard, mounts
 from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run, swapped_on
 
@@ -379,7 +378,7 @@ def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from tests import guarding\n"
-        "from pytest_fsstack.guard import holding\n"
+        "from pytest_fsstack.machine.guard import holding\n"
         "holding.LOCKS = pathlib.Path(sys.argv[2])\n"
         "with guarding.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
     )

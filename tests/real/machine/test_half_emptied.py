@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.guard import label
+from pytest_fsstack.machine import guard
 from pytest_fsstack.machine.descriptors import write_all
+from pytest_fsstack.machine.guard import label
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice
 
@@ -36,7 +36,7 @@ def killed_after(steps: int, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Map
         write_all(fd, data, offset)
 
     with monkeypatch.context() as context:
-        context.setattr("pytest_fsstack.guard.label.write_all", write)
+        context.setattr("pytest_fsstack.machine.guard.label.write_all", write)
         with pytest.raises(Killed):
             label.write_label_on(guard.identify(loop.path), told.update)
     return told

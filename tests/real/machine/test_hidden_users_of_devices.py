@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice as LoopFile
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.stack.model import BuildContext
 from tests import guarding
 from tests.real.conftest import LoopDevice, built, run

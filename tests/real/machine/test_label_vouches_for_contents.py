@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, guard
 from tests import guarding
 from tests.real.conftest import Loop, LoopDevice, run
 

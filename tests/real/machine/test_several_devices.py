@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice as LoopFile, RamDevice, parse_device
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import guard
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import BuildContext, Stack

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.backup import Backup
-from pytest_fsstack.data.corpus import generated, packed_backup, payload, zipped
 from pytest_fsstack.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.machine import needs
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.workloads.data.backup import Backup
+from pytest_fsstack.workloads.data.corpus import generated, packed_backup, payload, zipped
 from pytest_fsstack.workloads.hardlinks import RemovalOrder
 from tests.real.conftest import LoopDevice as MakeLoop, built, run
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack import guard, workloads
-from pytest_fsstack.data.corpus import payload
+from pytest_fsstack import workloads
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice
-from pytest_fsstack.machine import commands, signals
+from pytest_fsstack.machine import commands, guard, signals
 from pytest_fsstack.measuring import timed
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.workloads.data.corpus import payload
 from pytest_fsstack.workloads.direct import DirectIO, differing
 from pytest_fsstack.workloads.fiojob import Pattern
 from tests.real.conftest import LoopDevice as MakeLoop, built, image_of, run

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pytest_fsstack.fleet.pooling.effects import MIN_HOSTS
 from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import dumps
-from pytest_fsstack.over_time.effects import MIN_HOSTS
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Results, StackInfo

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fsstack import layers, network, volumes
+from pytest_fsstack import layers
 from pytest_fsstack.layers import BUILT_IN, known
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.stack.model import Layer
@@ -18,9 +18,7 @@ from pytest_fsstack.stack.model import Layer
 
 def _modules() -> list[ModuleType]:
     return [
-        importlib.import_module(f"{room.__name__}.{each.name}")
-        for room in (layers, network, volumes)
-        for each in pkgutil.iter_modules(room.__path__)
+        importlib.import_module(each.name) for each in pkgutil.walk_packages(layers.__path__, f"{layers.__name__}.")
     ]
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import signals
+from pytest_fsstack.layers.volumes import caches, md
+from pytest_fsstack.machine import guard, signals
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
-from pytest_fsstack.volumes import caches, md
 from tests.unit.layers.conftest import SECTORS, LayerMachine, first, only
 
 WIPED = ["wipefs -aq /dev/a", "wipefs -aq /dev/b"]

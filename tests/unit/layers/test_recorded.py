@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.damage.writelog import Entry, Kind, LogReader
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.truth.damage.writelog import Entry, Kind, LogReader
 
 SIZE = 1 << 20
 

@@ -21,15 +21,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, journal, mounts
+from pytest_fsstack.layers.volumes import lvm
+from pytest_fsstack.machine import commands, guard, journal, mounts
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.port import Machine, Word
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.preflight.recording import RecordingMachine
 from pytest_fsstack.session.cleanup import kinds
-from pytest_fsstack.volumes import lvm
 from tests.toolkit import leftovers
 
 KINDS = kinds(BUILT_IN.values())

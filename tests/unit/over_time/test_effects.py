@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from pytest_fsstack.over_time import effects
+from pytest_fsstack.fleet.pooling import effects
 
 LOGS = st.floats(-2, 2).map(lambda value: round(value, 6))
 ERRORS = st.floats(1e-3, 0.5)

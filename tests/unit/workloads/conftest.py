@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.data.archive import Corpus
-from pytest_fsstack.data.corpus import generated
+from pytest_fsstack.workloads.data.archive import Corpus
+from pytest_fsstack.workloads.data.corpus import generated
 from tests.toolkit import NotedStack
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.corpus import payload
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import read_direct
 from pytest_fsstack.workloads import direct
 from pytest_fsstack.workloads.block import seconds_of_dd
+from pytest_fsstack.workloads.data.corpus import payload
 from pytest_fsstack.workloads.direct import DirectIO, differing, sampled
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 

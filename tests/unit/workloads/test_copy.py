@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.corpus import payload
+from pytest_fsstack.workloads.data.corpus import payload
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
 #: No multiple of a block.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.corpus import payload
+from pytest_fsstack.workloads.data.corpus import payload
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
 MIB = 1 << 20

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.backup import Backup
-from pytest_fsstack.data.corpus import packed_backup
 from pytest_fsstack.machine import commands
 from pytest_fsstack.measuring.timed import Completed
+from pytest_fsstack.workloads.data.backup import Backup
+from pytest_fsstack.workloads.data.corpus import packed_backup
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
 # No more than the samples have, so that altering any must be noticed.

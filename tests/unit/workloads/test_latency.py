@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.archive import Corpus
+from pytest_fsstack.workloads.data.archive import Corpus
 from pytest_fsstack.workloads.latency import Latencies, percentile, remove
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.archive import Corpus
-from pytest_fsstack.data.backup import Backup
 from pytest_fsstack.machine import needs
+from pytest_fsstack.workloads.data.archive import Corpus
+from pytest_fsstack.workloads.data.backup import Backup
 from tests.toolkit import NotedStack, NotedTimed
 
 Step = Callable[[NotedTimed, NotedStack], object]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.data.archive import Corpus
-from pytest_fsstack.data.corpus import payload, users_corpus, zipped
 from pytest_fsstack.machine import commands
+from pytest_fsstack.workloads.data.archive import Corpus
+from pytest_fsstack.workloads.data.corpus import payload, users_corpus, zipped
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
 SIZE = 64 * 4096

@@ -1,0 +1,1 @@
+"""Results of the same sessions on several hosts, judged together."""

@@ -1,0 +1,381 @@
+"""Pooled sessions of several hosts: a figure for each host, and figures over all hosts.
+
+Hosts are replicates. Overheads are ratios on one machine, so hosts may have different hardware. All sessions of one
+machine are one host, whose figure is their average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import expm1, isinf, sqrt
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+
+from pytest_fsstack.fleet.pooling import effects
+from pytest_fsstack.fleet.pooling.hosts import HostReading, SessionFile
+from pytest_fsstack.judging import verdict
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import Judgement, worst
+from pytest_fsstack.records.verdicts import Looks, Outcome
+
+#: The probability that a report names a differing host if none differs.
+_DIFFERING_RATE = 0.01
+#: Up to this number of hosts, each is left out once.
+_MAX_LEFT_OUT = 20
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A machine and its sessions. `name` is the label ``host``, or the name of its first file."""
+
+    name: str
+    machine_id: str
+    files: list[str]
+    kernels: list[str] = []
+    devices: list[str] = []
+    #: Problems of its sessions, a sentence each.
+    problems: list[str] = []
+
+
+class HostFigure(msgspec.Struct, frozen=True):
+    """The figure of a host in a series: its overhead (0.3 is 30 %), and the standard error of log(1 + overhead).
+
+    `median` is in the metric's unit. `outcome` is the worst of the verdicts of its sessions.
+    """
+
+    host: str
+    overhead: float
+    error: float | None
+    rounds: int
+    median: float
+    outcome: Outcome | None = None
+
+
+class OverheadInterval(msgspec.Struct, frozen=True):
+    """An interval of overheads. An open end is null."""
+
+    low: float
+    high: float | None
+    confidence: float
+
+
+class LeftOutHost(msgspec.Struct, frozen=True):
+    """The pooled overhead and I squared without a host."""
+
+    host: str
+    overhead: float
+    i_squared: float | None
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """A series over all hosts that measured it. `kernel` is empty if no host has several."""
+
+    series: str
+    test: str
+    step: str
+    stack: str
+    metric: str
+    kernel: str
+    reference: str
+    unit: str
+    hosts: list[HostFigure]
+    #: Reasons why other hosts have no figure, by name.
+    missing: dict[str, str]
+    #: The typical overhead of a host. It has an interval from five hosts on.
+    overhead: float
+    interval: OverheadInterval | None = None
+    #: The range in which the next host will be.
+    prediction: OverheadInterval | None = None
+    heterogeneity: effects.Heterogeneity | None = None
+    without: list[LeftOutHost] = []
+    #: The host that differs from the others.
+    differs: str = ""
+    budget: float | None = None
+    #: The verdict over hosts. It is null without a budget, and if the budget cannot be judged.
+    outcome: Outcome | None = None
+    #: Whether the budget is expected to be broken.
+    expected: bool = False
+    #: Why there is no verdict.
+    why_no_verdict: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the name of the series in reports."""
+        return self.title(self.kernel)
+
+    def title(self, kernel: str = "") -> str:
+        """Return the name of the series, by default without its kernel."""
+        return str(SeriesKey(self.test, self.step, self.stack, self.metric, self.series, kernel, ""))
+
+
+class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"):
+    """Sessions of several hosts, pooled. `alpha` is the error rate of each verdict."""
+
+    hosts: list[Host]
+    series: list[Pooled]
+    alpha: float
+    #: Files that hold no session, with the reason.
+    unreadable: dict[str, str] = {}
+    #: Series that no host measured, with the reason of the first.
+    unmeasured: dict[str, str] = {}
+
+    @property
+    def judged(self) -> list[Pooled]:
+        """Return the series with a verdict over hosts."""
+        return [series for series in self.series if series.outcome]
+
+    @property
+    def budgeted(self) -> list[Pooled]:
+        """Return the series with a budget, on any host or over all of them."""
+        return [series for series in self.series if series.budget is not None or series.why_no_verdict]
+
+
+def refusals(sessions: Sequence[SessionFile]) -> list[str]:
+    """Return the reasons why these sessions cannot be pooled, a sentence each, with the files.
+
+    Each session is compared with the first one, and with the first one that has each of its series. Devices may differ.
+    """
+    firsts: dict[str, tuple[SessionFile, HostReading]] = {}
+    files: dict[tuple[str, str], dict[str, None]] = {}
+    for session in sessions:
+        others, reasons = {sessions[0].path: sessions[0]}, []
+        for key, reading in session.readings.items():
+            other, first = firsts.setdefault(key.name, (session, reading))
+            others[other.path] = other
+            units = [(metric.unit, metric.better) for metric in (first.reading.metric, reading.reading.metric)]
+            for reason in other_unit(key.step, key.metric, *units):
+                reasons.append((reason, other))
+        for other in others.values():
+            reasons += [(reason, other) for reason in mismatches(session.metadata, other.metadata, devices=False)]
+        for reason, other in reasons:
+            files.setdefault((reason, other.path.name), {})[session.path.name] = None
+    return [f"{reason} [{first} and {', '.join(names)}]" for (reason, first), names in files.items()]
+
+
+def pool(
+    sessions: Sequence[SessionFile],
+    unreadable: Mapping[str, str] = {},
+    *,
+    limit: float | None = None,
+    alpha: float = 0.05,
+    shared_alpha: bool = False,
+) -> Pool:
+    """Pool sessions by host. `limit` (0.05 is 5 %) replaces the budgets of the sessions in all series.
+
+    `alpha` is the error rate of each verdict over hosts, or of all of them if `shared_alpha`.
+    """
+    by_host = _by_host(sessions)
+    rows = _table(by_host, limit)
+    table = [row for row in rows if row.hosts]
+    unmeasured = {str(row.key): next(iter(row.missing.values())) for row in rows if not row.hosts}
+    share = max(1, sum(row.budget is not None for row in table)) if shared_alpha else 1
+    rates = _ErrorRates(alpha / share, _DIFFERING_RATE / max(1, len(table)))
+    names = list(by_host)
+    hosts = [_host(name, of_host) for name, of_host in by_host.items()]
+    return Pool(hosts, [_pooled(row, names, rates) for row in table], rates.alpha, dict(unreadable), unmeasured)
+
+
+# -- hosts -------------------------------------------------------------------------------------------------------------
+
+
+def _by_host(sessions: Iterable[SessionFile]) -> dict[str, list[SessionFile]]:
+    """Return the sessions of each machine, under the name of the host."""
+    machines: dict[str, dict[object, SessionFile]] = {}
+    for session in sessions:
+        of_machine = machines.setdefault(session.machine, {})
+        key = run_id(session.metadata) or session.path
+        # A log may be beside the JSON of its session.
+        if key not in of_machine or of_machine[key].metadata.interrupted:
+            of_machine[key] = session
+    hosts: dict[str, list[SessionFile]] = {}
+    for machine, by_run in machines.items():
+        files = list(by_run.values())
+        name = files[0].name
+        hosts[f"{name} ({machine[:8]})" if name in hosts else name] = files
+    return hosts
+
+
+def _host(name: str, sessions: Sequence[SessionFile]) -> Host:
+    problems = [
+        f"{session.path.name}: {session.metadata.interrupted}" for session in sessions if session.metadata.interrupted
+    ]
+    environments = [session.metadata.environment for session in sessions]
+    devices = [
+        f"{device.get('spec', '')} ({device['model']})" if "model" in device else str(device.get("spec", ""))
+        for environment in environments
+        for device in environment.get("devices", ())
+    ]
+    kernels = [environment.get("kernel", {}).get("release") for environment in environments]
+    return Host(
+        name,
+        sessions[0].machine,
+        [str(session.path) for session in sessions],
+        list(dict.fromkeys(filter(None, kernels))),
+        list(dict.fromkeys(devices)),
+        problems if sessions[0].machine else [*problems, "it does not say on which machine it ran"],
+    )
+
+
+# -- series ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Row:
+    """A series with the readings of each host, and the reasons why other hosts have none."""
+
+    key: SeriesKey
+    hosts: dict[str, list[HostReading]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    budget: Budget | None = None
+    #: Whether all of the sessions' budgets are expected to be broken, and no limit replaces them.
+    expected: bool = False
+    why_no_verdict: str = ""
+
+
+class _ErrorRates(NamedTuple):
+    """The error rates of a verdict, and of finding a differing host in a series."""
+
+    alpha: float
+    differing: float
+
+
+def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> list[_Row]:
+    by_kernel = "kernel" in varying([key for file in files for key in file.readings] for files in hosts.values())
+    rows: dict[SeriesKey, _Row] = {}
+
+    def row(key: SeriesKey) -> _Row:
+        key = key._replace(device="", kernel=key.kernel if by_kernel else "")
+        return rows.setdefault(key, _Row(key))
+
+    for name, sessions in hosts.items():
+        for session in sessions:
+            for key, reading in session.readings.items():
+                row(key).hosts.setdefault(name, []).append(reading)
+    for name, sessions in hosts.items():
+        for session in sessions:
+            for key, note in session.notes.items():
+                if name not in (missing := row(key)).hosts:
+                    missing.missing[name] = note
+    table = list(rows.values())
+    measures = {entry.key.measure for entry in table if _judged(entry)}
+    for entry in table:
+        entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
+        _find_budget(entry, limit, measures)
+    return table
+
+
+def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) -> None:
+    """Set the budget of a series, which is the limit or the common budget of all hosts. Otherwise set the reason."""
+    budgets = [judgement.budget for judgement in _judged(row)]
+    if limit is not None:
+        if is_limited(row.key.measure, measures):
+            row.budget = Budget(row.key.metric, overhead=limit)
+        return
+    row.expected = bool(budgets) and all(budget.xfail for budget in budgets)
+    overheads = {budget.overhead for budget in budgets if budget.overhead is not None}
+    if len(overheads) == 1:
+        row.budget = Budget(row.key.metric, overhead=overheads.pop())
+    elif overheads:
+        row.why_no_verdict = (
+            f"hosts have different budgets: {', '.join(f'{value * 100:g} %' for value in sorted(overheads))}"
+        )
+    elif budgets and not all(budget.sanity for budget in budgets):
+        row.why_no_verdict = "limits in a unit are judged on each host only"
+
+
+def _judged(row: _Row) -> list[Judgement]:
+    return [judgement for readings in row.hosts.values() for reading in readings for judgement in reading.judgements]
+
+
+def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
+    figures = [_figure(name, row.hosts[name]) for name in names if name in row.hosts]
+    ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
+    first = next(iter(row.hosts.values()))[0]
+    key, other = row.key, effects.farthest(ratios)
+    outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
+    prediction = [effects.overhead_of(end) for end in effects.predicted(ratios, rates.alpha) or ()]
+    return Pooled(
+        key.name,
+        key.test,
+        key.step,
+        key.stack,
+        key.metric,
+        key.kernel,
+        first.reference,
+        first.reading.metric.unit,
+        figures,
+        row.missing,
+        overhead,
+        interval,
+        OverheadInterval(prediction[0], prediction[1], 1 - 2 * rates.alpha) if prediction else None,
+        _heterogeneity(figures, ratios),
+        _without(figures, ratios),
+        figures[other.host].host if other and other.p < rates.differing else "",
+        row.budget.overhead if row.budget else None,
+        outcome,
+        row.expected,
+        row.why_no_verdict or ("" if outcome or row.budget is None else _too_few(len(ratios), rates.alpha)),
+    )
+
+
+def _figure(name: str, readings: Sequence[HostReading]) -> HostFigure:
+    """Return the figure of a host, which is the average of its sessions."""
+    errors = [reading.error for reading in readings if reading.error is not None]
+    whole = len(errors) == len(readings)
+    return HostFigure(
+        name,
+        expm1(fmean(reading.ratio for reading in readings)),
+        sqrt(sum(error**2 for error in errors)) / len(errors) if whole else None,
+        sum(reading.rounds for reading in readings),
+        fmean(reading.reading.median for reading in readings),
+        worst(judgement.outcome for reading in readings for judgement in reading.judgements),
+    )
+
+
+def _verdict(
+    ratios: Sequence[float], budget: Budget | None, alpha: float
+) -> tuple[Outcome | None, OverheadInterval | None, float]:
+    """Return the verdict over hosts, the interval and the pooled overhead, by the exact signed-rank test."""
+    looks, numbered = Looks.fixed(len(ratios), alpha), dict(enumerate(ratios))
+    around = budget.overhead if budget and budget.overhead is not None else 0.0
+    judged = verdict.judge(numbered, around, looks)
+    estimate = judged.estimate
+    if len(ratios) < max(effects.MIN_HOSTS, looks.minimum_rounds):
+        return None, None, estimate.overhead
+    high = None if isinf(estimate.high) else estimate.high
+    interval = OverheadInterval(estimate.low, high, estimate.confidence)
+    return judged.outcome if budget else None, interval, estimate.overhead
+
+
+def _too_few(hosts: int, alpha: float) -> str:
+    fewest = max(effects.MIN_HOSTS, Looks.fixed(1, alpha).minimum_rounds)
+    return f"no verdict over {hosts} host{'' if hosts == 1 else 's'}: it takes {fewest} at alpha {alpha:.3g}"
+
+
+def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> effects.Heterogeneity | None:
+    errors = [figure.error for figure in figures if figure.error is not None]
+    if len(errors) < len(figures):
+        return None
+    return effects.heterogeneity(ratios, errors, [figure.rounds for figure in figures])
+
+
+def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[LeftOutHost]:
+    """Return the pooled figures without one host, for each host. For many hosts, only without the lowest or highest.
+
+    These two change the estimate most.
+    """
+    number = len(figures)
+    if number < effects.MIN_PREDICTED:
+        return []
+    order = sorted(range(number), key=ratios.__getitem__)
+    left_out = range(number) if number <= _MAX_LEFT_OUT else (order[0], order[-1])
+    entries = []
+    for host in left_out:
+        others = [*ratios[:host], *ratios[host + 1 :]]
+        spread = _heterogeneity([*figures[:host], *figures[host + 1 :]], others)
+        overhead = verdict.judge(dict(enumerate(others)), 0.0, Looks.fixed(len(others))).estimate.overhead
+        entries.append(LeftOutHost(figures[host].host, overhead, spread.i_squared if spread else None))
+    return entries
