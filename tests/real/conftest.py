@@ -353,7 +353,7 @@ class Sessions:
     def left(self) -> list[str]:
         return [f"{kind}: {thing}" for kind, things in left_of(self.directory).items() for thing in things]
 
-    def nothing_is_left(self, seconds: float = 60.0) -> bool:
+    def nothing_is_left(self, seconds: float = 300.0) -> bool:
         return commands.wait_until(lambda: not self.left, seconds)
 
 
