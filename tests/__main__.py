@@ -9,10 +9,13 @@ devices spend half of their time waiting for the kernel.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from tests.sessions import interrupt_once
 
 LONGEST = "tests/kernel/test_scenarios_in_guest.py"
 ONE_GUEST = "tests/kernel/test_one_guest.py"
@@ -27,12 +30,13 @@ LABORATORY = "tests/laboratory/test_runs.py::test_two_hosts_run_a_scenario_and_a
 WORKERS = min(16, 2 * (os.cpu_count() or 1))
 # The two that take longest come first.
 PLACES = [ONE_GUEST, "tests/real/test_torture.py", LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
-TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal", "--hypothesis-profile=gate"]}
 IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
 FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]
-GUESTS_OF = {
-    "kernels": {"all guests": [*GUESTS, *IN_TURNS]},
-    "families": {"one guest per family": [*FAMILIES, *IN_TURNS]},
+#: Name and words of the sessions, by the argument.
+SESSIONS = {
+    "": ("all but most guests", [*PLACES, f"-n{WORKERS}", "--dist=worksteal", "--hypothesis-profile=gate"]),
+    "kernels": ("all guests", [*GUESTS, *IN_TURNS]),
+    "families": ("one guest per family", [*FAMILIES, *IN_TURNS]),
 }
 
 LEFT_OUT = """\
@@ -42,26 +46,16 @@ python -m tests kernels"""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests. Return the highest exit code of pytest."""
-    if len(arguments) == 1 and arguments[0] in GUESTS_OF:
-        return run(GUESTS_OF[arguments[0]])
-    if arguments:
-        return run({"pytest": arguments})
-    code = run(TEST)
-    print(LEFT_OUT)
+    """Run the tests, and print how long they took. Return the exit code of pytest."""
+    name, words = SESSIONS.get(" ".join(arguments), ("pytest", arguments))
+    interrupt_once()
+    start = time.monotonic()
+    # Not in a process of its own, so that a signal to this one ends the tests.
+    code = pytest.main(["-ra", *words])
+    print(f"Tests: {name} {time.monotonic() - start:.0f} s{' (failed)' if code else ''}")
+    if not arguments:
+        print(LEFT_OUT)
     return code
-
-
-def run(parts: dict[str, list[str]]) -> int:
-    """Run all parts, even after a failure, and print their durations."""
-    took = []
-    codes = []
-    for name, words in parts.items():
-        start = time.monotonic()
-        codes.append(subprocess.call([sys.executable, "-m", "pytest", "-ra", *words]))
-        took.append(f"{name} {time.monotonic() - start:.0f} s{' (failed)' if codes[-1] else ''}")
-    print(f"Tests: {', '.join(took)}")
-    return max(codes)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.aftermath import nothing_outlives_the_tests
 from tests.sessions import FEW_PLUGINS, heed_signals
 
 # pytest also loads this file for the scenarios of a checkout, where test requirements may be missing.
@@ -19,6 +20,8 @@ with contextlib.suppress(ModuleNotFoundError):
     # The same examples each time. A gate must not fail by chance; `tox -e unit` draws others.
     settings.register_profile("gate", deadline=None, derandomize=True)
     settings.load_profile("fsstack")
+
+__all__ = ["nothing_outlives_the_tests"]
 
 HERE = Path(__file__).parent
 #: The time limit of a test with its fixtures in seconds, by folder: several times the maximum seen on a busy machine.

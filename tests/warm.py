@@ -14,6 +14,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,11 @@ from typing import Any
 import pytest
 
 import pytest_fsstack
+from pytest_fsstack.machine.libc import libc
+
+#: Seconds for a session that is interrupted.
+_PATIENCE = 60.0
+_PR_SET_PDEATHSIG = 1
 
 
 class Warm:
@@ -74,6 +80,8 @@ class Warm:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                # Ctrl-C in a terminal reaches the worker alone, which ends its session.
+                start_new_session=True,
             )
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -83,13 +91,18 @@ class Warm:
             return int(self._server.stdout.readline())
         except BaseException:
             # An answer that comes later would be taken for that of another session.
-            self._server.kill()
+            self._server.terminate()
             self.close()
             raise
 
     def close(self) -> None:
+        """End the process, after the session that runs. That has `_PATIENCE` to tear down."""
         if self._server is not None:
-            self._server.communicate()
+            try:
+                self._server.communicate(timeout=_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.communicate()
             self._server = None
 
 
@@ -112,11 +125,19 @@ def _serve() -> None:
     gc.freeze()
     setattr(gc, "unfreeze", lambda: None)  # noqa: B010
     for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            _become_session(path, **json.loads(line))
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(_exit_code_of(path, json.loads(line)), flush=True)
+
+
+def _exit_code_of(path: list[str], request: dict[str, Any]) -> int:
+    """Fork a session, which ends with this process, and pass SIGTERM on to it until it has ended."""
+    pid = os.fork()
+    if not pid:
+        libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _become_session(path, **request)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: os.kill(pid, number))
+    _, status = os.waitpid(pid, 0)
+    signal.signal(signal.SIGTERM, before)
+    return os.waitstatus_to_exitcode(status)
 
 
 def _become_session(path: list[str], words: list[str], cwd: str, environment: dict[str, str], **files: Any) -> None:

@@ -118,6 +118,8 @@ def _batch(number: int, count: int, deadline: float, place: Place, tally: Tally,
     except RuleError as error:
         return str(error)
     except Flaky as error:
+        if not errors:
+            raise
         return f"{error}\n{next(iter(errors.values()))}"
     return ""
 

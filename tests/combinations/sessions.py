@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,8 +163,9 @@ class Place:
         else:
             yield from map(str, Path(self.device.removeprefix("dir:")).iterdir())
         for journal in Path("/run/pytest-fsstack").glob("*"):
-            if os.fsencode(self.directory) in journal.read_bytes():
-                yield str(journal)
+            with suppress(FileNotFoundError):  # another session has closed it
+                if os.fsencode(self.directory) in journal.read_bytes():
+                    yield str(journal)
 
 
 def _lines_of(path: Path) -> list[str]:

@@ -99,7 +99,8 @@ def test_python_without_root_runs(pytester: pytest.Pytester) -> None:
     )
     assert result.ret == pytest.ExitCode.OK
     outcomes = result.parseoutcomes()
-    assert outcomes["passed"] >= 4
+    # Those of the tutorial on plain directories run everywhere.
+    assert outcomes["passed"] >= 3
     # One round decides no budget; what is not installed is another matter.
     skipped = [line for line in result.outlines if line.startswith("SKIPPED")]
     assert all("needs " in line or "too few" in line or "cannot decide" in line for line in skipped), skipped

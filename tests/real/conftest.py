@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
+import itertools
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -127,7 +130,8 @@ def image_of(loop: Path) -> str:
 def _attach(image: Path, *options: str) -> Path:
     """A loop device that nobody is given who asks for a free one, not even while a test has detached it."""
     said = ""
-    for number in range(_FIRST, _FIRST + 64):
+    first = _first_number()
+    for number in range(first, first + _NUMBERS):
         path = Path(f"/dev/loop{number}")
         if image_of(path):
             continue
@@ -135,11 +139,26 @@ def _attach(image: Path, *options: str) -> Path:
         if done.returncode == 0:
             return path
         said = done.stderr
-    raise OSError(f"no loop device from {_FIRST} on could be attached to {image}: {said}")
+    raise OSError(f"no loop device from {first} on could be attached to {image}: {said}")
 
 
-#: The kernel gives the lowest one that is free. Tests beside this one have numbers of their own.
-_FIRST = 64 + 64 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+#: Loop devices of a process that runs tests.
+_NUMBERS = 64
+
+
+@functools.cache
+def _first_number() -> int:
+    """Return the first of numbers that no other process on this machine uses for tests.
+
+    The kernel gives the lowest number that is free. The name of a socket is reserved until this process ends.
+    """
+    for number in itertools.count(1):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as reserved:
+            reserved.bind(f"\0pytest-fsstack-tests-{number}")
+            reserved.detach()
+            return number * _NUMBERS
+    raise AssertionError
+
 
 LoopDevice = Callable[..., Loop]
 
@@ -284,6 +303,7 @@ OWN_JOURNALS = 'mkdir -p /run/pytest-fsstack && mount --bind "$0" /run/pytest-fs
 def left_of(directory: Path) -> dict[str, list[str]]:
     """What sessions with their temporary files in a directory have left in the kernel, in any namespace."""
     mine = f"{directory}/tmp/"
+    in_table = mine.replace(" ", r"\040").encode()
     loops: list[str] = []
     mounts: list[str] = []
     processes: list[str] = []
@@ -293,7 +313,7 @@ def left_of(directory: Path) -> dict[str, list[str]]:
                 loops.append(text.strip())
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if mine.encode() in (process / "mountinfo").read_bytes():
+            if in_table in (process / "mountinfo").read_bytes():
                 mounts.append(str(process))
             # The kernel's view of a daemon's command line holds its mount point.
             if mine.encode() in (words := (process / "cmdline").read_bytes()):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.machine import needs
 from tests.toolkit import NotedStack, NotedTimed
 
 
@@ -20,8 +21,13 @@ def stack(tmp_path: Path) -> NotedStack:
 
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let this process seem to be of another user, by its number."""
-    return lambda user: monkeypatch.setattr(os, "geteuid", lambda: user)
+    """Let this process seem to be of another user, by its number, with the capabilities of that user."""
+
+    def become(user: int) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        monkeypatch.setattr(needs, "_has", lambda capability, field: user == 0)
+
+    return become
 
 
 @pytest.fixture
