@@ -7,6 +7,7 @@ these packages is started.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -17,7 +18,8 @@ from pathlib import Path
 from pytest_fsstack import Crate
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.machine import commands
-from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.machine.descriptors import opened
+from pytest_fsstack.machine.needs import INSTALL, Tool
 from tests.kernel.boot import KERNEL_PACKAGE
 from tests.laboratory import cluster, ssh
 
@@ -57,6 +59,7 @@ SERVICES = {
     "samba": ("smbd", "nmbd", "samba-ad-dc"),
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
+NO_SERVICES = "#!/bin/sh\nexit 101\n"
 #: Programs that scenarios of correctness run.
 CRATES = ("pjdfstest", "fsx")
 
@@ -89,10 +92,10 @@ def main() -> int:
 @contextlib.contextmanager
 def _no_services(packages: Iterable[str], env: Mapping[str, str]) -> Iterator[None]:
     """Prevent packages from starting a service, now or at boot."""
-    if POLICY.exists():
+    if POLICY.exists() and POLICY.read_text() != NO_SERVICES:
         yield
         return
-    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.write_text(NO_SERVICES)
     POLICY.chmod(0o755)
     try:
         yield
@@ -103,13 +106,31 @@ def _no_services(packages: Iterable[str], env: Mapping[str, str]) -> Iterator[No
             subprocess.run(["systemctl", "disable", *services], env=env, capture_output=True)
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for other runs that install. What they install, this one then finds."""
+    with opened(POLICY.parent) as directory:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+
+
 def install_packages(more: Mapping[str, str]) -> int:
-    guests = {need.command: need.package for need in vm.NEEDS if isinstance(need, Tool)}
-    needed = {**guests, **OF_TESTS, **more}
-    missing = sorted({package for tool, package in needed.items() if commands.which(tool) is None})
     if commands.which("apt-get") is None or os.geteuid() != 0:
+        missing = _missing(more)
         print(f"missing: {', '.join(missing) or 'nothing'}; only root can install it, and with apt-get")
         return 1 if missing else 0
+    with _alone():
+        return _install(more)
+
+
+def _missing(more: Mapping[str, str]) -> list[str]:
+    guests = {need.command: need.package for need in vm.NEEDS if isinstance(need, Tool)}
+    needed = {**guests, **OF_TESTS, **more}
+    return sorted({package for tool, package in needed.items() if commands.which(tool) is None})
+
+
+def _install(more: Mapping[str, str]) -> int:
+    missing = _missing(more)
     env = {**os.environ, "PATH": commands.search_path(), "DEBIAN_FRONTEND": "noninteractive"}
 
     def known(package: str) -> bool:
@@ -124,7 +145,7 @@ def install_packages(more: Mapping[str, str]) -> int:
     if not missing:
         return 0
     with _no_services(missing, env):
-        return subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env).returncode
+        return subprocess.run([*INSTALL["apt"], *missing], env=env).returncode
 
 
 if __name__ == "__main__":

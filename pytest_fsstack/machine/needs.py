@@ -20,7 +20,8 @@ from pytest_fsstack.units import reason_of
 
 #: The install command of each package manager, in the order of the search.
 INSTALL = {
-    "apt": ("apt-get", "install", "-y", "--no-install-recommends"),
+    # At boot, unattended upgrades hold the lock for minutes.
+    "apt": ("apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"),
     "dnf": ("dnf", "install", "-y"),
     "zypper": ("zypper", "--non-interactive", "install"),
     "pacman": ("pacman", "-S", "--noconfirm"),
