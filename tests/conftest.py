@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,26 @@ OF_CI = ("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRA
 
 heed_signals()
 
+#: Free bytes that temporary files need, most of them images of disks.
+ROOM = 2 << 30
+ELSEWHERE = "/var/tmp"
+
+
+def _free(place: str) -> int:
+    return shutil.disk_usage(place).free if os.path.isdir(place) else 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have temporary files elsewhere if TMPDIR is small, as a file system in memory often is."""
+    paths = [Path(os.path.abspath(word.partition("::")[0])) for word in config.args]
+    if any(HERE in (path, *path.parents) for path in paths) and _free(tempfile.gettempdir()) < ROOM <= _free(ELSEWHERE):
+        os.environ["TMPDIR"] = tempfile.tempdir = ELSEWHERE
+
+
+def pytest_report_header() -> list[str]:
+    return [f"temporary files: {ELSEWHERE}"] if os.environ.get("TMPDIR") == ELSEWHERE else []
+
 
 @pytest.fixture(autouse=True)
 def _sessions_inside_have_few_plugins(request: pytest.FixtureRequest) -> None:
@@ -52,6 +75,12 @@ def _sessions_inside_have_few_plugins(request: pytest.FixtureRequest) -> None:
             environment.setenv("PYTEST_ADDOPTS", " ".join(f"-p {name}" for name in others.args))
 
 
+@functools.cache
+def _has_room() -> bool:
+    """Return whether there was enough space before the first test."""
+    return _free(tempfile.gettempdir()) >= ROOM
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and config.pluginmanager.hasplugin("timeout"):
@@ -59,6 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if HERE / "real" in item.path.parents and not _has_room():
+        pytest.skip(f"needs {ROOM >> 20} MiB of space in {tempfile.gettempdir()}: set TMPDIR to a directory with more")
     if item.get_closest_marker("root"):
         from pytest_fsstack.machine.needs import Root, require
 
