@@ -321,6 +321,15 @@ def left_of(directory: Path) -> dict[str, list[str]]:
     return {"loops": loops, "mounts": mounts, "processes": processes}
 
 
+def lines_naming(directory: Path) -> list[str]:
+    """Return the command lines that name something in a directory."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            lines.append(os.fsdecode(process.read_bytes().replace(b"\0", b" ")))
+    return [line for line in lines if str(directory) in line]
+
+
 class Sessions:
     """Runs pytest on a test file in a directory of its own, as a user would; its sessions know only of each other."""
 

@@ -15,6 +15,7 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
 from pytest_fsstack.stack.model import Stack
+from tests.real.conftest import lines_naming
 from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
@@ -55,10 +56,7 @@ def session(directory: Path, stack: str, signal: str, ends: str, *arguments: str
     done = run_pytest("-p", "no:cacheprovider", "--fsstack-size=64M", "--basetemp=tmp", *arguments, cwd=directory)
     assert f" {ends} in " in done.stdout, done.stdout
     assert list((directory / "tmp").rglob("fsstack-*")) == []
-    mine = os.fsencode(directory)
-    assert commands.wait_until(
-        lambda: not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline")), 60.0
-    )
+    assert commands.wait_until(lambda: not lines_naming(directory), 60.0)
     assert mounts.below(directory) == []
     return done.stdout
 
@@ -189,8 +187,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
         assert "INTERNALERROR" not in stdout
         assert bool(re.search(r"\btest_it\.py::test_it .*\bloop\b", stdout)) == (name == "command")
         assert list((tmp_path / name / "tmp").rglob("fsstack-*")) == []
-    mine = os.fsencode(tmp_path)
-    assert not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline"))
+    assert not lines_naming(tmp_path)
 
 
 STAYING = """

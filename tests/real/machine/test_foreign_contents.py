@@ -46,7 +46,7 @@ TOOLS = {
     "swap": ("mkswap",),
     "luks1": (*LUKS, "--type=luks1"),
     "luks2": (*LUKS, "--type=luks2"),
-    "md": ("mdadm", "--create", "/dev/md/foreign", "--run", "--force", "--level=1", "--raid-devices=1"),
+    "md": ("mdadm", "--create", f"/dev/md/foreign{os.getpid()}", "--run", "--force", "--level=1", "--raid-devices=1"),
     "bcache": ("make-bcache", "-B"),
     "bcachefs": ("mkfs.bcachefs", "-q", "-f"),
     "udf": ("mkudffs",),

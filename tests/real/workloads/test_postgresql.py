@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext
 from pytest_fsstack.workloads import postgresql
-from tests.real.conftest import built
+from tests.real.conftest import built, lines_naming
 
 pytestmark = [
     pytest.mark.root,
@@ -41,15 +40,6 @@ def context_directory(public: Path) -> Path:
     return public / "context"
 
 
-def processes(directory: Path) -> list[str]:
-    """Return the command lines that name something in a directory."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended
-            lines.append(os.fsdecode(process.read_bytes().replace(b"\0", b" ")))
-    return [line for line in lines if str(directory) in line]
-
-
 def test_transactions_are_measured_and_nothing_stays(context: BuildContext) -> None:
     with built("ext4", LoopDevice(SIZE), context) as stack:
         clock = Timed(stack)
@@ -60,7 +50,7 @@ def test_transactions_are_measured_and_nothing_stays(context: BuildContext) -> N
         assert 0 < figures["latency_p50"] <= figures["latency_p999"] <= figures["longest_stall"]
         # Each commit is synced, with at least one block of the log.
         assert figures["written_bytes"] >= 20 * 4096
-        assert processes(stack.path) == []
+        assert lines_naming(stack.path) == []
     # Programs of other users have such segments, too.
     assert not any({"dest", "nobody"} <= {*line.split()} for line in commands.run("ipcs", "-m").splitlines())
 
@@ -133,11 +123,13 @@ def test_the_server_of_a_session_that_is_killed_ends_with_it(tmp_path: Path, pub
     options = ["--fsstack-stacks=ext4", "--fsstack-size=320M", "--fsstack-rounds=1"]
     session = subprocess.Popen([*pytest_words, *options], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     try:
-        assert commands.wait_until(lambda: any("pgbench" in line and "--log" in line for line in processes(public)), 60)
+        assert commands.wait_until(
+            lambda: any("pgbench" in line and "--log" in line for line in lines_naming(public)), 60
+        )
     finally:
         session.kill()
         session.wait()
-    assert commands.wait_until(lambda: processes(public) == [], 60)
+    assert commands.wait_until(lambda: lines_naming(public) == [], 60)
     done = subprocess.run([*pytest_words, "--fsstack-cleanup"], cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 0, done.stdout
     assert list(public.rglob("fsstack-*")) == []
