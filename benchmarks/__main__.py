@@ -10,6 +10,7 @@ run by name only:
 - ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine.
 - ``pool`` times `fsstack pool` on the files of 200 hosts.
 - ``reports`` compares the CPU time of all reports of a large session with that of an earlier build.
+- ``agreement`` compares the verdicts on random chains with those of that build.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ OTHERS = {
         "laboratory",
         "pool",
         "reports",
+        "agreement",
     )
 }
 

@@ -8,23 +8,17 @@ one process each. The earlier build is checked out from the repository's history
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-#: The last commit in which each report estimated the overheads again.
-EARLIER = "1a3f5e6"
+from benchmarks.earlier import COMMIT, ROOT, earlier_tree, run_in
+
 #: The largest share of the CPU time of the earlier build.
 SHARE = 0.4
 STACKS, STEPS, ROUNDS = 40, 12, 80
 
 _PROGRAM = """
-import random, sys, time
-sys.path.insert(0, sys.argv[1])
-stacks, steps, rounds = map(int, sys.argv[2:])
+import random, time
+stacks, steps, rounds = map(int, sys.argv[1:])
 from math import exp
 from pytest_fsstack.report import BUILT_IN, terminal
 from pytest_fsstack.report.layouts import BUILT_IN as LAYOUTS
@@ -73,18 +67,8 @@ print(time.process_time() - start)
 def main(words: Sequence[str]) -> int:
     """Print both CPU times. Return 1 if the target is missed."""
     rounds = int(words[0]) if words else ROUNDS
-    with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
-        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", name, EARLIER], check=True)
-        try:
-            earlier, now = (_seconds(tree, rounds) for tree in (Path(name), ROOT))
-        finally:
-            subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", name], check=True)
+    with earlier_tree() as tree:
+        earlier, now = (float(run_in(place, _PROGRAM, STACKS, STEPS, rounds)) for place in (tree, ROOT))
     print(f"{STACKS} stacks, {STEPS} steps, {rounds} rounds: all reports take {now:.1f} s of CPU time")
-    print(f"the build {EARLIER} takes {earlier:.1f} s: {now / earlier:.2f} of it, at most {SHARE} wanted")
+    print(f"the build {COMMIT} takes {earlier:.1f} s: {now / earlier:.2f} of it, at most {SHARE} wanted")
     return int(now > SHARE * earlier)
-
-
-def _seconds(tree: Path, rounds: int) -> float:
-    """Return the CPU seconds of all reports in a tree."""
-    command = [sys.executable, "-c", _PROGRAM, str(tree), *map(str, (STACKS, STEPS, rounds))]
-    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)

@@ -198,17 +198,21 @@ def judge(chain: ChainResults, step: str, stack: str, budget: Budget) -> Judgeme
 
 def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
     """Judge an absolute limit by the stack's rounds alone."""
-    samples = chain.of(step, stack)
-    figures = _planned(
-        chain, {key.number: sample[metric.name] for key, sample in samples.items() if metric.name in sample.values}
-    )
+    # Rounds of several boots are numbered in a row.
+    numbered = {
+        key.boot * chain.rounds + key.number: sample[metric.name]
+        for key, sample in chain.of(step, stack).items()
+        if metric.name in sample.values
+    }
+    figures = _planned(chain, numbered)
     if not figures:
         return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
     series = list(figures.values())
     # Zero is far below any limit, but has no logarithm.
     resolution = metric.resolution or limit * 1e-9
     ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
-    judged = verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, _run(chain))
+    run = _run(chain) or chain.boots * chain.rounds
+    judged = verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, run)
     bound = "at most" if metric.better == "lower" else "at least"
     text = (
         f"{metric.name}: median of {counted(len(series), 'round')} "

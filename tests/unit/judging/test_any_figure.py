@@ -80,3 +80,13 @@ def test_figures_that_are_worlds_apart_are_in_every_report(
     results = Results({}, [judged(pairs, "lower", resolution)])
     results.table_layouts = TABLES
     assert REPORTS[name](results)
+
+
+def test_a_limit_is_judged_by_all_rounds_of_all_boots() -> None:
+    chain = chain_of({"s": {"a": [1.0] * 4}}, Looks.fixed(2))
+    chain.boots = 2
+    for number in range(4):
+        chain.add("s", "a", Sample({"seconds": 1.0}), number, boot=1)
+    verdict = judge(chain, "s", "a", Budget(limit=2.0)).verdict
+    assert verdict
+    assert verdict.estimate.rounds == 8
