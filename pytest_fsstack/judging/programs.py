@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -67,7 +66,7 @@ def _of_reading(name: str, reading: Reading, full: bool, judged: bool) -> Iterat
     if reading.estimate and (full or judged):
         yield f"{name}_estimate", reading.estimate.overhead
         yield f"{name}_low", reading.estimate.low
-        yield f"{name}_high", reading.estimate.high if isfinite(reading.estimate.high) else None
+        yield f"{name}_high", reading.estimate.high if reading.estimate.has_interval else None
         yield f"{name}_confidence", reading.estimate.confidence if full else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from math import isfinite, log, log1p
+from math import log, log1p
 
 from msgspec.structs import replace
 
@@ -128,7 +128,7 @@ def _ratios(logs: list[float]) -> Ratios | None:
 
 def _apart(metric: Metric, median: float, base: float | None, estimate: Estimate | None) -> float | None:
     """Return the overhead of the two medians, if it is clearly outside of the interval."""
-    if not (estimate and median and base) or not isfinite(estimate.high):
+    if not (estimate and median and base) or not estimate.has_interval:
         return None
     (ratio,) = logarithms([median], [base], better=metric.better)
     apart = overhead_beside(0.0, ratio / GRID, 1)

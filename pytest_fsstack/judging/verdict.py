@@ -388,7 +388,7 @@ def advice(verdict: Verdict) -> str:
     numbers, looks = verdict.estimate, verdict.looks
     if verdict.coarse:
         return "more rounds do not settle it, a workload that takes longer or a figure with a finer resolution may"
-    if not verdict.runs and (numbers.rounds < looks.minimum_rounds or not isfinite(numbers.high)):
+    if not verdict.runs and (numbers.rounds < looks.minimum_rounds or not numbers.has_interval):
         return (
             f"{counted(numbers.rounds, 'round')} cannot decide at alpha {looks.alpha:g}: "
             f"at least {counted(max(looks.minimum_rounds, numbers.rounds + 1), 'round')} are needed"
@@ -457,7 +457,7 @@ def describe(verdict: Verdict) -> str:
     numbers, budgets = verdict.estimate, [verdict.budget]
     unit = OverheadUnit.fitting([numbers.overhead, *budgets])
     confidence = percent(numbers.confidence)
-    if isfinite(numbers.high):
+    if numbers.has_interval:
         interval = f"{confidence} interval {unit.interval(numbers.low, numbers.high, budgets).strip('()')}"
     else:
         interval = f"too few rounds for a {confidence} interval"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, expm1, isfinite
+from math import ceil, expm1
 from typing import NamedTuple
 
 from pytest_fsstack.judging.judge import EMULATED
@@ -145,7 +145,7 @@ def _more(change: Change) -> str:
     if shift is None:
         return ""
     unit = OverheadUnit.fitting([shift])
-    interval = unit.interval(estimate.low, estimate.high) if estimate and isfinite(estimate.high) else ""
+    interval = unit.interval(estimate.low, estimate.high) if estimate and estimate.has_interval else ""
     return f"{unit.signed(shift)} {interval}".rstrip()
 
 

@@ -101,7 +101,7 @@ class Estimate(msgspec.Struct, frozen=True):
     """An overhead and its interval, all as ratio - 1.
 
     ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
-    confidence is a lower bound, because the exact distribution is discrete.
+    confidence is a lower bound, because the exact distribution is discrete. Over several hosts, ``rounds`` are hosts.
     """
 
     overhead: OverheadNumber
@@ -113,6 +113,22 @@ class Estimate(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.high is None:
             msgspec.structs.force_setattr(self, "high", inf)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the rounds are enough for an interval."""
+        return self.high < inf
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval proves a difference."""
+        return self.has_interval and not self.low <= 0 <= self.high
+
+    @property
+    def ratios(self) -> tuple[float, float | None, float | None]:
+        """Return the ratio to the reference with the ends of its interval, or None without an interval."""
+        ends = (1 + self.low, 1 + self.high) if self.has_interval else (None, None)
+        return 1 + self.overhead, *ends
 
 
 class Verdict(msgspec.Struct, frozen=True):

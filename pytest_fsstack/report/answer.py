@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from math import isfinite
 from typing import NamedTuple
 
 from pytest_fsstack import units
@@ -174,7 +173,7 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
     best, *further = group.costs
     name, reference = chain.stacks[best.stack].name, chain.stacks[group.reference].name
     costs, equal = f"{_range(best, reference)}.", ""
-    if isfinite(best.overall.high) and not _is_proven(best.overall):
+    if best.overall.has_interval and not best.overall.differs:
         over_all = "over all steps, " if len(best.steps) > 1 else ""
         equal = f"{over_all}no difference between {name} and {reference} is proven."
     is_same_kind = chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts
@@ -183,9 +182,9 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
     if not further and not group.missing:
         return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
     equal = _capitalized(equal)
-    bounded = [cost for cost in further if isfinite(cost.overall.high)]
+    bounded = [cost for cost in further if cost.overall.has_interval]
     rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
-    if rivals and isfinite(best.overall.high):
+    if rivals and best.overall.has_interval:
         one = "that" if len(rivals) == 1 else "those"
         equal = f"{equal} The interval of {name} overlaps with {one} of {first_names(rivals)}.".lstrip()
     return f"Of the {group.name}, {name} costs least", costs, equal
@@ -213,14 +212,14 @@ def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[S
         if not ordered:
             yield Sentence(f"{kernel} against {first}: {_lower(_nothing(chain, of_kernel[0]))}", " ".join(unmeasured))
             continue
-        proven = [chain.stacks[cost.stack].name for cost in ordered if _is_proven(_estimate_of(cost))]
+        proven = [chain.stacks[cost.stack].name for cost in ordered if _estimate_of(cost).differs]
         # An interval of one boot does not cover how much boots differ.
         these = " for these boots" if chain.boots == 1 else ""
         known = f"a difference of {first_names(proven)} is proven{these}" if proven else "nothing is proven"
         named = [(chain.stacks[cost.stack].name, _estimate_of(cost)) for cost in ordered[:MAX_COSTS]]
         costs = ", ".join(f"{name} x{_times(estimate.overhead)}" for name, estimate in named)
         more = f" and {len(ordered) - MAX_COSTS} more" if len(ordered) > MAX_COSTS else ""
-        intervals = ", ".join(f"{name}{_interval(estimate)}" for name, estimate in named if isfinite(estimate.high))
+        intervals = ", ".join(f"{name}{_interval(estimate)}" for name, estimate in named if estimate.has_interval)
         details = [f"intervals of {intervals}." if intervals else "", *unmeasured]
         yield Sentence(f"{kernel} against {first}: {costs}{more}; {known}", " ".join(filter(None, details)))
 
@@ -228,11 +227,6 @@ def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[S
 def _estimate_of(cost: Cost) -> Estimate:
     """Return the cost over all steps. That of a single step has an interval even with few boots."""
     return next(iter(cost.steps.values())) if len(cost.steps) == 1 else cost.overall
-
-
-def _is_proven(estimate: Estimate) -> bool:
-    """Whether the interval of a cost proves a difference."""
-    return isfinite(estimate.high) and not estimate.low <= 0 <= estimate.high
 
 
 def _lower(text: str) -> str:
@@ -253,7 +247,7 @@ def _range(cost: Cost, reference: str) -> str:
 
 
 def _interval(estimate: Estimate) -> str:
-    if not isfinite(estimate.high):
+    if not estimate.has_interval:
         return " (too few rounds for an interval)"
     return f" ({_times(estimate.low)} to {_times(estimate.high)})"
 

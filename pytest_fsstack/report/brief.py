@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
 
 from pytest_fsstack.judging.overall import main_metric
 from pytest_fsstack.judging.readings import settle
@@ -49,12 +48,12 @@ def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
         return ""
     verb, adverb = ("takes", "long") if metric == "seconds" else ("costs", "much")
     shown = ", so no difference was shown" if estimate.low <= 0 <= estimate.high else ""
-    few = "" if isfinite(estimate.high) else " (too few rounds for an interval)"
+    few = "" if estimate.has_interval else " (too few rounds for an interval)"
     return f"{chain.stacks[stack].name} {verb} {_ratio(estimate)} times as {adverb}{few or shown}"
 
 
 def _ratio(estimate: Estimate) -> str:
-    if not isfinite(estimate.high):
+    if not estimate.has_interval:
         return f"about {1 + estimate.overhead:.3g}"
     ends = (1 + estimate.low, 1 + estimate.high)
     return " to ".join(f"{end:.2f}" if end < 10 else f"{end:.3g}" for end in ends)

@@ -10,6 +10,7 @@ from math import ceil, copysign, floor, isfinite, log, log10
 from typing import NamedTuple
 
 from pytest_fsstack.records.sample import saturated
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.units import shortened, visible
 
 #: Colours of stacks that the colour-blind can distinguish (Okabe & Ito, then Tol): on white, and on dark gray.
@@ -117,14 +118,12 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """A row of a picture: a ratio with the ends of its interval, or none, with its text and tooltip."""
+    """A row of a picture: an estimate, or none, with its text and tooltip."""
 
     name: str
     colour: int
     facet: str = ""
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
+    estimate: Estimate | None = None
     text: str = ""
     tip: str = ""
     limits: list[Mark] = field(default_factory=list)
@@ -169,7 +168,7 @@ def figure(title: str, width: float, height: float, content: str) -> str:
 def intervals(title: str, rows: Sequence[Interval], width: float = WIDTH, names: float = NAMES) -> str:
     """Return a picture of intervals on one logarithmic axis: ratio, interval, limits and figure of each row."""
     figures = max(FIGURES, 7 * max((len(row.text) for row in rows), default=0) + 10)
-    values = [value for row in rows for value in (row.ratio, row.low, row.high) if value and isfinite(value)]
+    values = [value for row in rows if row.estimate for value in row.estimate.ratios if value]
     values += [mark.at for row in rows for mark in row.limits]
     scale = Scale.covering([1.0, *values], names, width - figures, logarithmic=True)
     parts, y, facet = [], 4.0, ""
@@ -186,15 +185,15 @@ def _interval(row: Interval, scale: Scale, top: float, width: float, names: floa
     middle = top + ROW / 2
     label = shortened(row.name, int(names / 6.7))
     parts = [tag("rect", class_="hit", x=0, y=top, width=width, height=ROW), _text(label, 0, middle + 4)]
-    if row.low and row.high and isfinite(row.high):
-        low, high = scale.at(row.low), scale.at(row.high)
-        parts.append(tag("line", class_="span", x1=low, x2=high, y1=middle, y2=middle))
-    if row.ratio:
-        parts.append(tag("circle", class_="mark", cx=scale.at(row.ratio), cy=middle, r=4.5))
+    ratio, low, high = row.estimate.ratios if row.estimate else (None, None, None)
+    if low and high:
+        parts.append(tag("line", class_="span", x1=scale.at(low), x2=scale.at(high), y1=middle, y2=middle))
+    if ratio:
+        parts.append(tag("circle", class_="mark", cx=scale.at(ratio), cy=middle, r=4.5))
     for limit in row.limits:
         x = scale.at(limit.at)
         parts.append(tag("line", class_=f"limit {limit.outcome}", x1=x, x2=x, y1=top + 3, y2=top + ROW - 3))
-    parts.append(_text(row.text, width, middle + 4, "" if row.ratio else "tick", "end"))
+    parts.append(_text(row.text, width, middle + 4, "" if ratio else "tick", "end"))
     return tag("g", "".join(parts), class_=colour_class(row.colour), data_tip=row.tip, data_stack=row.name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, log
+from math import log
 from typing import Any
 
 from pytest_fsstack.judging.readings import settle
@@ -89,22 +89,17 @@ def overview(results: Results, chain: ChainResults) -> str:
     for group in groups(results, chain):
         facet = " on ".join(filter(None, [group.name, group.kernel]))
         for cost in group.costs:
-            name, (overhead, low, high) = chain.stacks[cost.stack].name, _ratios(cost.overall)
+            name = chain.stacks[cost.stack].name
             text = OverheadUnit(True).signed(cost.overall.overhead)
             tip = f"{name}: {text} {OverheadUnit(True).interval(cost.overall.low, cost.overall.high)}"
-            intervals.append(Interval(name, colours[name], facet, overhead, low, high, text, tip))
+            intervals.append(Interval(name, colours[name], facet, cost.overall, text, tip))
         for stack, reason in group.missing.items():
             name, begun = chain.stacks[stack].name, any(chain.measures(step, stack) for step in chain.steps)
             text = "incomplete" if begun else "not measured"
             intervals.append(Interval(name, colours[name], facet, text=text, tip=f"{name}: {reason}"))
-    if not any(row.ratio for row in intervals):
+    if not any(row.estimate for row in intervals):
         return ""
     return draw.intervals(f"Cost over all steps, over {reference(chain)}", intervals, _WIDE, _NAMES)
-
-
-def _ratios(estimate: Estimate) -> tuple[float, float | None, float | None]:
-    ends = (1 + estimate.low, 1 + estimate.high) if isfinite(estimate.high) else (None, None)
-    return 1 + estimate.overhead, *ends
 
 
 # -- a card for each step ----------------------------------------------------------------------------------------------
@@ -143,7 +138,7 @@ def _metrics(family: Family) -> list[str]:
 
 def _costs(results: Results, family: Family, step: str, metric: str) -> Iterator[tuple[str, str]]:
     intervals = list(interval_rows(results, family, step, metric))
-    if any(row.ratio for row in intervals):
+    if any(row.estimate for row in intervals):
         words = (
             f"{'time' if metric == 'seconds' else metric_title(metric)} over {reference(family[0])}, lower is better"
         )
@@ -161,11 +156,10 @@ def interval_rows(results: Results, family: Family, step: str, metric: str = "se
             if stack != chain.reference(stack) and (median is None) and metric == "seconds":
                 yield Interval(row.name, row.colour, row.facet, text="not measured", tip=f"{row.name}: {note}")
             continue
-        overhead, low, high = _ratios(estimate)
         text, tip = OverheadUnit(True).signed(estimate.overhead), _tip(row.name, estimate, median, measured)
         limits = list(_limits(chain, step, stack, metric))
         tip = "; ".join(filter(None, [tip, *(mark.text for mark in limits), chain.note(step, stack)]))
-        yield Interval(row.name, row.colour, row.facet, overhead, low, high, text, tip, limits)
+        yield Interval(row.name, row.colour, row.facet, estimate, text, tip, limits)
 
 
 def _tip(name: str, estimate: Estimate, median: float, metric: Metric) -> str:

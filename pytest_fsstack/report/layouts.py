@@ -408,7 +408,7 @@ def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
     limits = [turned(limit) for limit in chain.limits(step, stack, name)]
     unit, change = OverheadUnit(), turned(estimate.overhead)
     numbers, interval = {"change": change}, unit.interval(estimate.low, estimate.high, limits)
-    if math.isfinite(estimate.high):
+    if estimate.has_interval:
         low, high = sorted((turned(estimate.low), turned(estimate.high)))
         numbers, interval = {**numbers, "low": low, "high": high}, unit.interval(low, high, limits)
     return Cell(f"{unit.signed(change, limits)} {interval}", _better(estimate), numbers=numbers)
@@ -420,7 +420,7 @@ _NOTHING = 0.01
 
 def _better(estimate: Estimate | None) -> bool | None:
     """Whether a stack is better than its baseline. None if the difference is not significant, or less than 1 %."""
-    if estimate is None or not math.isfinite(estimate.high):
+    if estimate is None or not estimate.has_interval:
         return None
     if estimate.high < -_NOTHING:
         return True

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from math import isfinite
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
@@ -271,7 +270,7 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
     """Return an overhead and the ends of its interval as fractions. With too few rounds, there are no ends."""
     if estimate is None:
         return {}
-    ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
+    ends = {"low": estimate.low, "high": estimate.high} if estimate.has_interval else {}
     return {"overhead": estimate.overhead, **ends}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.names import Kind, kind_of, name_of
@@ -95,8 +94,8 @@ def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -
                 "",
                 "lower",
                 estimate.overhead,
-                low=estimate.low if isfinite(estimate.high) else None,
-                high=estimate.high if isfinite(estimate.high) else None,
+                low=estimate.low if estimate.has_interval else None,
+                high=estimate.high if estimate.has_interval else None,
                 confidence=estimate.confidence,
                 rounds=estimate.rounds,
                 reference=chain.reference(stack),

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import expm1, isinf, sqrt
+from math import expm1, inf, sqrt
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from pytest_fsstack.fleet.pooling import effects
 from pytest_fsstack.fleet.pooling.hosts import HostReading, SessionFile
 from pytest_fsstack.judging import verdict
+from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Judgement, worst
-from pytest_fsstack.records.verdicts import Looks, Outcome
+from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome
 
 #: The probability that a report names a differing host if none differs.
 _DIFFERING_RATE = 0.01
@@ -41,25 +43,17 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class HostFigure(msgspec.Struct, frozen=True):
-    """The figure of a host in a series: its overhead (0.3 is 30 %), and the standard error of log(1 + overhead).
+    """The figure of a host in a series: its overhead, and the standard error of log(1 + overhead).
 
-    `median` is in the metric's unit. `outcome` is the worst of the verdicts of its sessions.
+    The interval is that of its rounds. `median` is in the metric's unit. `outcome` is the worst of the verdicts of its
+    sessions.
     """
 
     host: str
-    overhead: float
+    estimate: Estimate
     error: float | None
-    rounds: int
     median: float
     outcome: Outcome | None = None
-
-
-class OverheadInterval(msgspec.Struct, frozen=True):
-    """An interval of overheads. An open end is null."""
-
-    low: float
-    high: float | None
-    confidence: float
 
 
 class LeftOutHost(msgspec.Struct, frozen=True):
@@ -85,10 +79,9 @@ class Pooled(msgspec.Struct, frozen=True):
     #: Reasons why other hosts have no figure, by name.
     missing: dict[str, str]
     #: The typical overhead of a host. It has an interval from five hosts on.
-    overhead: float
-    interval: OverheadInterval | None = None
-    #: The range in which the next host will be.
-    prediction: OverheadInterval | None = None
+    estimate: Estimate
+    #: The mean of the hosts, and the range in which the next host will be.
+    prediction: Estimate | None = None
     heterogeneity: effects.Heterogeneity | None = None
     without: list[LeftOutHost] = []
     #: The host that differs from the others.
@@ -111,7 +104,7 @@ class Pooled(msgspec.Struct, frozen=True):
         return str(SeriesKey(self.test, self.step, self.stack, self.metric, self.series, kernel, ""))
 
 
-class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"):
+class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 2"):
     """Sessions of several hosts, pooled. `alpha` is the error rate of each verdict."""
 
     hosts: list[Host]
@@ -291,12 +284,12 @@ def _judged(row: _Row) -> list[Judgement]:
 
 
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
-    figures = [_figure(name, row.hosts[name]) for name in names if name in row.hosts]
+    figures = [_figure(name, row.hosts[name], rates.alpha) for name in names if name in row.hosts]
     ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
-    outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
-    prediction = [effects.overhead_of(end) for end in effects.predicted(ratios, rates.alpha) or ()]
+    outcome, estimate = _verdict(ratios, row.budget, rates.alpha)
+    prediction = effects.predicted(ratios, rates.alpha)
     return Pooled(
         key.name,
         key.test,
@@ -308,9 +301,8 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         first.reading.metric.unit,
         figures,
         row.missing,
-        overhead,
-        interval,
-        OverheadInterval(prediction[0], prediction[1], 1 - 2 * rates.alpha) if prediction else None,
+        estimate,
+        _estimate(fmean(prediction), prediction, len(ratios), rates.alpha) if prediction else None,
         _heterogeneity(figures, ratios),
         _without(figures, ratios),
         figures[other.host].host if other and other.p < rates.differing else "",
@@ -321,33 +313,38 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     )
 
 
-def _figure(name: str, readings: Sequence[HostReading]) -> HostFigure:
+def _figure(name: str, readings: Sequence[HostReading], alpha: float) -> HostFigure:
     """Return the figure of a host, which is the average of its sessions."""
     errors = [reading.error for reading in readings if reading.error is not None]
-    whole = len(errors) == len(readings)
+    error = sqrt(sum(error**2 for error in errors)) / len(errors) if len(errors) == len(readings) else None
+    centre, rounds = fmean(reading.ratio for reading in readings), sum(reading.rounds for reading in readings)
+    ends = None
+    if error is not None and rounds > 1:
+        reach = student_quantile(1 - alpha, rounds - 1) * error
+        ends = effects.Range(centre - reach, centre + reach)
     return HostFigure(
         name,
-        expm1(fmean(reading.ratio for reading in readings)),
-        sqrt(sum(error**2 for error in errors)) / len(errors) if whole else None,
-        sum(reading.rounds for reading in readings),
+        _estimate(centre, ends, rounds, alpha),
+        error,
         fmean(reading.reading.median for reading in readings),
         worst(judgement.outcome for reading in readings for judgement in reading.judgements),
     )
 
 
-def _verdict(
-    ratios: Sequence[float], budget: Budget | None, alpha: float
-) -> tuple[Outcome | None, OverheadInterval | None, float]:
-    """Return the verdict over hosts, the interval and the pooled overhead, by the exact signed-rank test."""
+def _estimate(centre: float, ends: effects.Range | None, number: int, alpha: float) -> Estimate:
+    """Return the overhead of a log-ratio, with these ends of its interval or none."""
+    low, high = map(effects.overhead_of, ends) if ends else (-1.0, inf)
+    return Estimate(expm1(centre), low, high, 1 - 2 * alpha, number)
+
+
+def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tuple[Outcome | None, Estimate]:
+    """Return the verdict over hosts with the pooled overhead, by the exact signed-rank test."""
     looks, numbered = Looks.fixed(len(ratios), alpha), dict(enumerate(ratios))
     around = budget.overhead if budget and budget.overhead is not None else 0.0
     judged = verdict.judge(numbered, around, looks)
-    estimate = judged.estimate
     if len(ratios) < max(effects.MIN_HOSTS, looks.minimum_rounds):
-        return None, None, estimate.overhead
-    high = None if isinf(estimate.high) else estimate.high
-    interval = OverheadInterval(estimate.low, high, estimate.confidence)
-    return judged.outcome if budget else None, interval, estimate.overhead
+        return None, structs.replace(judged.estimate, low=-1.0, high=inf)
+    return judged.outcome if budget else None, judged.estimate
 
 
 def _too_few(hosts: int, alpha: float) -> str:
@@ -359,7 +356,7 @@ def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> ef
     errors = [figure.error for figure in figures if figure.error is not None]
     if len(errors) < len(figures):
         return None
-    return effects.heterogeneity(ratios, errors, [figure.rounds for figure in figures])
+    return effects.heterogeneity(ratios, errors, [figure.estimate.rounds for figure in figures])
 
 
 def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[LeftOutHost]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log1p
 
 from pytest_fsstack.fleet.pooling import pool_text
-from pytest_fsstack.fleet.pooling.effects import overhead_of
-from pytest_fsstack.fleet.pooling.pool import HostFigure, OverheadInterval, Pool, Pooled
-from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.fleet.pooling.pool import HostFigure, Pool, Pooled
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import draw, html
 from pytest_fsstack.report.draw import Interval, Mark
 from pytest_fsstack.report.model import Cell, Grid
@@ -33,7 +31,7 @@ def report(pool: Pool) -> str:
         overview=text.grids[0],
         legend=pool_text.LEGEND,
         confidence=f"{1 - 2 * pool.alpha:.0%}",
-        cards=[_card(entry, pool.alpha) for entry in series[:_MAX_PICTURES]],
+        cards=[_card(entry) for entry in series[:_MAX_PICTURES]],
         left_out=f"The other {len(series) - _MAX_PICTURES} series are in the table."
         if len(series) > _MAX_PICTURES
         else "",
@@ -48,57 +46,36 @@ def _rank(entry: Pooled) -> int:
     return order.index(entry.outcome) if entry.outcome in order else 2 if entry.differs else 3
 
 
-def _card(entry: Pooled, alpha: float) -> tuple[str, str, str]:
-    hosts = sorted(entry.hosts, key=lambda figure: figure.overhead)
+def _card(entry: Pooled) -> tuple[str, str, str]:
+    hosts = sorted(entry.hosts, key=lambda figure: figure.estimate.overhead)
     shown = hosts if len(hosts) <= _MAX_HOSTS else [*hosts[: _MAX_HOSTS // 2], *hosts[-_MAX_HOSTS // 2 :]]
-    rows = [_row(entry, figure, alpha) for figure in shown]
+    rows = [_row(entry, figure) for figure in shown]
     rows += _summaries(entry)
     between = f", the {_MAX_HOSTS // 2} lowest and highest of {len(hosts)} hosts" if len(shown) < len(hosts) else ""
     caption = f"over {entry.reference}{between}{'; budget: ' + pool_text.verdict_text(entry) if entry.outcome else ''}"
     return entry.label, caption, draw.intervals(f"{entry.label}: each host", rows)
 
 
-def _row(entry: Pooled, figure: HostFigure, alpha: float) -> Interval:
+def _row(entry: Pooled, figure: HostFigure) -> Interval:
     colour = _OTHER if figure.host == entry.differs else _HOST
-    interval = _own_interval(figure, alpha)
-    cell = pool_text.host_cell(figure)
-    words = [cell.text, pool_text.interval_text(interval), cell.beside, f"{figure.rounds} rounds"]
+    cell, estimate = pool_text.host_cell(figure), figure.estimate
+    words = [cell.text, pool_text.interval_text(estimate), cell.beside, f"{estimate.rounds} rounds"]
     tip = f"{figure.host}: {' '.join(filter(None, words))}"
-    low, high = _ratios(interval)
-    return Interval(figure.host, colour, "", 1 + figure.overhead, low, high, cell.text, tip)
-
-
-def _ratios(interval: OverheadInterval | None) -> tuple[float | None, float | None]:
-    if interval is None or interval.high is None:
-        return None, None
-    return 1 + interval.low, 1 + interval.high
-
-
-def _own_interval(figure: HostFigure, alpha: float) -> OverheadInterval | None:
-    """Return the interval of a host, from the standard error of its rounds."""
-    if figure.error is None or figure.rounds < 2:
-        return None
-    reach, centre = student_quantile(1 - alpha, figure.rounds - 1) * figure.error, log1p(figure.overhead)
-    return OverheadInterval(overhead_of(centre - reach), overhead_of(centre + reach), 1 - 2 * alpha)
+    return Interval(figure.host, colour, "", estimate, cell.text, tip)
 
 
 def _summaries(entry: Pooled) -> list[Interval]:
     """Return the rows below those of hosts: all hosts together, and the next host."""
-    unit = OverheadUnit.fitting([entry.overhead])
+    unit = OverheadUnit.fitting([entry.estimate.overhead])
     limits = [Mark(1 + entry.budget, unit.limit(entry.budget), entry.outcome or "")] if entry.budget is not None else []
-    text = unit.signed(entry.overhead)
-    rows = [_summary("over hosts", _TOGETHER, 1 + entry.overhead, entry.interval, text, limits)]
-    if entry.prediction:
-        rows.append(_summary("next host", _NEXT, None, entry.prediction, "", []))
-    return rows
+    rows = [_summary("over hosts", _TOGETHER, entry.estimate, limits)]
+    return [*rows, _summary("next host", _NEXT, entry.prediction, [])] if entry.prediction else rows
 
 
-def _summary(
-    name: str, colour: int, ratio: float | None, interval: OverheadInterval | None, text: str, limits: list[Mark]
-) -> Interval:
-    low, high = _ratios(interval)
-    tip = f"{name}: {' '.join(filter(None, [text, pool_text.interval_text(interval)]))}"
-    return Interval(name, colour, "", ratio, low, high, text, tip, limits)
+def _summary(name: str, colour: int, estimate: Estimate, limits: list[Mark]) -> Interval:
+    text = OverheadUnit.fitting([estimate.overhead]).signed(estimate.overhead)
+    tip = f"{name}: {' '.join(filter(None, [text, pool_text.interval_text(estimate)]))}"
+    return Interval(name, colour, "", estimate, text, tip, limits)
 
 
 def _machines(pool: Pool) -> Grid:

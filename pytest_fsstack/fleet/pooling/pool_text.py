@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_fsstack.fleet.pooling.pool import HostFigure, OverheadInterval, Pool, Pooled
+from pytest_fsstack.fleet.pooling.pool import HostFigure, Pool, Pooled
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import markdown, terminal
 from pytest_fsstack.report.model import SIGNS, Cell, Grid
 from pytest_fsstack.units import OverheadUnit, first_names, visible
@@ -56,7 +57,7 @@ def answer(pool: Pool) -> list[str]:
     kept = len(judged) - len(broken) - len(undecided)
     sentences = [f"{number}: {kept} of {len(judged)} budgets kept, {len(broken)} broken, {len(undecided)} undecided"]
     if broken:
-        worst = max(broken, key=lambda entry: entry.overhead - (entry.budget or 0.0))
+        worst = max(broken, key=lambda entry: entry.estimate.overhead - (entry.budget or 0.0))
         sentences.append(f"Farthest above its budget: {worst.label}, {in_short(worst)}")
     return sentences
 
@@ -72,7 +73,7 @@ def _row(entry: Pooled) -> list[Cell]:
     return [
         Cell(entry.label),
         Cell(verdict_text(entry), outcome=entry.outcome),
-        Cell(" ".join(filter(None, [_overhead(entry), interval_text(entry.interval)]))),
+        Cell(" ".join(filter(None, [_overhead(entry), interval_text(entry.estimate)]))),
         Cell(interval_text(entry.prediction) or "-"),
         Cell(f"{spread.i_squared:.0%}" if spread else "-"),
         Cell(str(len(entry.hosts)) + (f" of {len(entry.hosts) + len(entry.missing)}" if entry.missing else "")),
@@ -90,14 +91,14 @@ def verdict_text(entry: Pooled) -> str:
 
 def _overhead(entry: Pooled) -> str:
     budgets = [entry.budget] if entry.budget is not None else []
-    return OverheadUnit.fitting([entry.overhead]).signed(entry.overhead, budgets)
+    return OverheadUnit.fitting([entry.estimate.overhead]).signed(entry.estimate.overhead, budgets)
 
 
-def interval_text(interval: OverheadInterval | None) -> str:
+def interval_text(estimate: Estimate | None) -> str:
     """Return an interval in parentheses, or an empty text."""
-    if interval is None or interval.high is None:
+    if estimate is None or not estimate.has_interval:
         return ""
-    return OverheadUnit.fitting([interval.low, interval.high]).interval(interval.low, interval.high)
+    return OverheadUnit.fitting([estimate.low, estimate.high]).interval(estimate.low, estimate.high)
 
 
 def grids_of_hosts(pool: Pool, max_hosts: int = _MAX_HOSTS) -> list[Grid]:
@@ -127,8 +128,11 @@ def _cells(entry: Pooled, names: Sequence[str]) -> list[Cell]:
 
 def host_cell(figure: HostFigure) -> Cell:
     """Return the overhead of a host with the verdict of its own sessions."""
-    text = OverheadUnit.fitting([figure.overhead]).signed(figure.overhead)
-    return Cell(text, beside=SIGNS[figure.outcome] if figure.outcome else "", outcome=figure.outcome)
+    return Cell(
+        _signed(figure.estimate.overhead),
+        beside=SIGNS[figure.outcome] if figure.outcome else "",
+        outcome=figure.outcome,
+    )
 
 
 # -- remarks -----------------------------------------------------------------------------------------------------------
@@ -168,14 +172,14 @@ def _differing(host: str, pool: Pool) -> str:
     for entry in series:
         figure = next(figure for figure in entry.hosts if figure.host == host)
         without = next((f", {_signed(other.overhead)} without it" for other in entry.without if other.host == host), "")
-        texts.append(f"{entry.label} ({_signed(figure.overhead)}{without})")
+        texts.append(f"{entry.label} ({_signed(figure.estimate.overhead)}{without})")
     return f"{host} differs from the other hosts: {first_names(texts)}"
 
 
 def _spread(entry: Pooled) -> str:
     assert entry.heterogeneity is not None
     q, freedom, p = entry.heterogeneity.q, entry.heterogeneity.freedom, entry.heterogeneity.p
-    low, high = (pick(figure.overhead for figure in entry.hosts) for pick in (min, max))
+    low, high = (pick(figure.estimate.overhead for figure in entry.hosts) for pick in (min, max))
     return (
         f"hosts differ by more than their rounds explain: {entry.label}, from {_signed(low)} to {_signed(high)} "
         f"(Q {q:.3g}, {freedom} degrees of freedom, p {p:.2g})"
@@ -200,16 +204,16 @@ def in_short(entry: Pooled) -> str:
     """Describe the overhead over hosts with its budget, or why there is no verdict."""
     if entry.outcome is None or entry.budget is None:
         return entry.why_no_verdict
-    unit = OverheadUnit.fitting([entry.overhead])
+    unit = OverheadUnit.fitting([entry.estimate.overhead])
     return (
-        f"{_overhead(entry)} {interval_text(entry.interval)} over {len(entry.hosts)} hosts, "
+        f"{_overhead(entry)} {interval_text(entry.estimate)} over {len(entry.hosts)} hosts, "
         f"budget {unit.limit(entry.budget)}: {entry.outcome}"
     )
 
 
 def host_line(figure: HostFigure) -> str:
     """Describe the overhead of a host with its own verdict."""
-    return f"{_signed(figure.overhead)} on {figure.host}: {figure.outcome or 'not judged'}"
+    return f"{_signed(figure.estimate.overhead)} on {figure.host}: {figure.outcome or 'not judged'}"
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------

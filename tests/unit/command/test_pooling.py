@@ -57,12 +57,12 @@ def test_without_a_budget_there_are_figures_and_exit_code_0(said: Said) -> None:
     out = said("hosts", "--json", "pool.json", code=0)
     assert re.search(r"\b8: host0, host1, host2 .*\b5\b", out)
     series = pooled()
-    assert series["overhead"] == pytest.approx(0.505, abs=0.01)
-    assert series["interval"]["low"] < 0.505 < series["interval"]["high"]
-    assert series["prediction"]["low"] < series["interval"]["low"]
+    assert series["estimate"]["overhead"] == pytest.approx(0.505, abs=0.01)
+    assert series["estimate"]["low"] < 0.505 < series["estimate"]["high"]
+    assert series["prediction"]["low"] < series["estimate"]["low"]
     assert series["outcome"] is None
     assert [figure["host"] for figure in series["hosts"]] == [f"host{number}" for number in range(8)]
-    assert [figure["overhead"] for figure in series["hosts"]] == pytest.approx(OVERHEADS)
+    assert [figure["estimate"]["overhead"] for figure in series["hosts"]] == pytest.approx(OVERHEADS)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_fewer_than_five_hosts_never_give_a_verdict_over_hosts(said: Said, numbe
     out = said(*files, "--limit", "10%", "--json", "pool.json", code=4 if few else 1)
     assert not few or re.search(rf"\b{number} hosts?: .*\b{MIN_HOSTS}\b", out)
     assert pooled()["outcome"] == (None if few else "fail")
-    assert pooled()["interval"] is None if few else pooled()["interval"]
+    assert (pooled()["estimate"]["high"] is None) == few
     said(*files, "--limit", "10%", "--alpha", "0.4", code=4 if few else 1)
     said(*files, "--limit", "10%", "--strict", code=1)
 
@@ -176,7 +176,7 @@ def test_two_sessions_of_a_machine_are_one_host(said: Said) -> None:
     said("hosts", "--json", "pool.json", code=0)
     (first, *others) = pooled()["hosts"]
     assert len(others) == 7
-    assert first["overhead"] == pytest.approx((1.44 * 1.60) ** 0.5 - 1)
+    assert first["estimate"]["overhead"] == pytest.approx((1.44 * 1.60) ** 0.5 - 1)
     # Four machines twice are four hosts.
     files = [f"hosts/host{number}.json" for number in range(4)]
     for number in range(4):

@@ -97,12 +97,14 @@ def test_a_step_shows_each_ratio_with_its_interval_its_limit_and_those_that_were
     by_name = {row.name: row for row in interval_rows(*settled(results), "write")}
     assert set(by_name) == {"same", "luks+ext4", "ext4+gocryptfs", "absent", "lossy"}
     luks = by_name["luks+ext4"]
-    assert (luks.ratio, luks.low, luks.high) == pytest.approx((1.5, 1.5, 1.5))
+    assert luks.estimate
+    assert luks.estimate.ratios == pytest.approx((1.5, 1.5, 1.5))
     assert re.fullmatch(r"luks\+ext4: 1\.52 s, \+50\.0 % \(50\.0 to 50\.0 %\); .*\bx3: pass", luks.tip)
     assert [(mark.at, mark.outcome) for mark in by_name["ext4+gocryptfs"].limits] == [(1.3, "fail")]
     # Two rounds give no interval.
-    assert (by_name["lossy"].low, by_name["lossy"].high) == (None, None)
-    assert by_name["absent"].ratio is None
+    assert by_name["lossy"].estimate
+    assert not by_name["lossy"].estimate.has_interval
+    assert by_name["absent"].estimate is None
     assert "needs no-such-tool" in by_name["absent"].tip
 
 
@@ -196,7 +198,7 @@ def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
     results = Results({}, [on_kernels()])
     shown = list(interval_rows(*settled(results), "write"))
     assert [(row.facet, row.name) for row in shown] == [("6.12", "ext4"), ("6.12", "luks")]
-    assert [row.ratio for row in shown] == pytest.approx([1.1, 1.1])
+    assert [row.estimate.ratios[0] for row in shown if row.estimate] == pytest.approx([1.1, 1.1])
     within = Results({}, [on_kernels(within=True)])
     overheads, *by_round = [caption for caption, _ in card_of(within, "write").pictures]
     assert "ext4" in overheads
