@@ -18,7 +18,7 @@ from pytest_fsstack.judging.judge import NOT_ON_EMULATED
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.records.names import kind_of, name_of
-from pytest_fsstack.records.readings import Reading
+from pytest_fsstack.records.readings import Ratios, Reading
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import Better
 from pytest_fsstack.records.verdicts import Estimate, Outcome
@@ -38,15 +38,16 @@ _MIN_BYTES = float(1 << 20)
 Measure = tuple[str, str, str]
 
 
-class Entry(NamedTuple):
-    """The figure of one run for a metric of a step on a stack.
+class RunFigure(NamedTuple):
+    """The reading of one run for a metric of a step on a stack.
 
-    `figure` is the median in the metric's unit. `ratio` is the typical logarithm of the stack over its reference. More
-    is worse. It is None for the reference itself, and if nothing compares.
+    `ratio` is the typical logarithm of the stack over its reference. More is worse. It is None for the reference
+    itself, and if nothing compares. `is_emulated`: it is a time of an emulated CPU, which is not judged.
     """
 
-    figure: float
+    reading: Reading
     ratio: float | None
+    is_emulated: bool = False
 
 
 class SeriesKey(NamedTuple):
@@ -84,27 +85,38 @@ def row_names(keys: Sequence[SeriesKey]) -> list[str]:
 
 @dataclass(frozen=True)
 class Change:
-    """A series on both sides, with its verdict. Overheads are over the stack `reference`."""
+    """A series on both sides, with its verdict."""
 
     key: SeriesKey
-    unit: str
-    reference: str
-    now: tuple[Entry, ...]
-    then: tuple[Entry, ...]
+    now: tuple[RunFigure, ...]
+    then: tuple[RunFigure, ...]
     #: The change of the overhead. For a reference, it is the change of its own cost. None if there are too few runs.
     estimate: Estimate | None = None
     #: None without a limit, or with too few runs. A reference only has *fail*, for its bytes.
     outcome: Outcome | None = None
     #: How it was judged, or why not, as text.
     explanation: str = ""
-
-    is_reference: bool = False
     #: Whether a limit applies to it.
     is_judged: bool = True
     #: Whether it is a reference whose time changed by more than its earlier runs explain.
     moved: bool = False
     #: The lag-1 correlation of the earlier runs, or 0 if none is proven.
     correlation: float = 0.0
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the metric."""
+        return self.now[0].reading.metric.unit
+
+    @property
+    def reference(self) -> str:
+        """Return the stack that overheads are over. Empty for a reference itself."""
+        return self.now[0].reading.reference
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the stack is a reference itself."""
+        return not self.reference
 
     @property
     def shift(self) -> float | None:
@@ -117,15 +129,15 @@ class Change:
         return (1 + now) / (1 + then) - 1 if then is not None and now is not None else None
 
     @staticmethod
-    def overhead(entries: Iterable[Entry]) -> float | None:
+    def overhead(runs: Iterable[RunFigure]) -> float | None:
         """Return the median overhead of some runs."""
-        ratios = [entry.ratio for entry in entries if entry.ratio is not None]
+        ratios = _ratios(runs)
         return expm1(median(ratios)) if ratios else None
 
     @staticmethod
-    def figure(entries: Iterable[Entry]) -> float:
+    def figure(runs: Iterable[RunFigure]) -> float:
         """Return the median figure of some runs, in the metric's unit."""
-        return median(entry.figure for entry in entries)
+        return median(run.reading.median for run in runs)
 
 
 @dataclass(frozen=True)
@@ -210,25 +222,13 @@ def compare(
 
 def _sides(
     now: Iterable[Results], then: Iterable[Results], measures: Collection[Measure]
-) -> tuple[dict[SeriesKey, dict[int, _RunFigure]], dict[SeriesKey, dict[int, _RunFigure]]]:
+) -> tuple[dict[SeriesKey, dict[int, RunFigure]], dict[SeriesKey, dict[int, RunFigure]]]:
     runs_now, runs_then = ([_entries(results, measures) for results in side] for side in (now, then))
     same = dict.fromkeys({"kernel", "device"} - varying([*runs_now, *runs_then]), "")
     return _by_key(runs_now, same), _by_key(runs_then, same)
 
 
 # -- figures of a run --------------------------------------------------------------------------------------------------
-
-
-class _RunFigure(NamedTuple):
-    entry: Entry
-    unit: str
-    reference: str
-    is_reference: bool
-    #: The deviation of a round's log ratio, and the number of rounds.
-    within: float = 0.0
-    rounds: int = 0
-    #: Whether it is a time of an emulated CPU, which is not judged.
-    is_emulated: bool = False
 
 
 def budgeted(runs: Iterable[Results]) -> set[Measure]:
@@ -254,18 +254,18 @@ def is_limited(measure: Measure, measures: Collection[Measure]) -> bool:
 
 
 def _is_judged(
-    key: SeriesKey, now: Iterable[_RunFigure], then: Iterable[_RunFigure], measures: Collection[Measure]
+    key: SeriesKey, now: Iterable[RunFigure], then: Iterable[RunFigure], measures: Collection[Measure]
 ) -> bool:
     """Whether a limit judges a series. For a reference, it judges the bytes."""
-    if any(figure.is_reference for figure in now):
-        return any(figure.unit == "B" for figure in now)
-    has_ratio = any(figure.entry.ratio is not None for figure in (*now, *then))
+    if any(not figure.reading.reference for figure in now):
+        return any(figure.reading.metric.unit == "B" for figure in now)
+    has_ratio = any(figure.ratio is not None for figure in (*now, *then))
     return has_ratio and is_limited(key.measure, measures)
 
 
-def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, _RunFigure]:
+def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, RunFigure]:
     """Return the figures of a run by key, with kernel and device. Stacks that did not do the work have none."""
-    entries: dict[SeriesKey, _RunFigure] = {}
+    entries: dict[SeriesKey, RunFigure] = {}
     for readings in map(Readings, results.chains):
         chain = readings.chain
         for step in chain.steps:
@@ -280,7 +280,7 @@ def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey,
                     if metric.is_of_time and chain.is_emulated(stack):
                         key = key._replace(stack=f"{key.stack} (emulated)")
                     reading = readings.of(step, stack, metric.name)
-                    if reading and (key not in entries or entries[key].entry.ratio is None):
+                    if reading and (key not in entries or entries[key].ratio is None):
                         entries[key] = _run_figure(readings, step, stack, reading)
     return entries
 
@@ -293,12 +293,10 @@ def series_key(results: Results, chain: ChainResults, step: str, stack: str, met
     return SeriesKey(chain.id, step, info.name, metric, name, kernel, chain.device)
 
 
-def _run_figure(readings: Readings, step: str, stack: str, reading: Reading) -> _RunFigure:
-    chain, ratios, base = readings.chain, reading.ratios, readings.chain.reference(stack)
-    entry = Entry(reading.median, _ratio(readings, reading, readings.of(step, base, reading.metric.name)))
-    within, rounds = (ratios.deviation or 0.0, ratios.rounds) if ratios else (0.0, 0)
+def _run_figure(readings: Readings, step: str, stack: str, reading: Reading) -> RunFigure:
+    chain, base = readings.chain, readings.of(step, readings.chain.reference(stack), reading.metric.name)
     is_emulated = reading.metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated
-    return _RunFigure(entry, reading.metric.unit, base, stack == base, within, rounds, is_emulated)
+    return RunFigure(reading, _ratio(readings, reading, base), is_emulated)
 
 
 def _ratio(readings: Readings, reading: Reading, base: Reading | None) -> float | None:
@@ -323,10 +321,10 @@ def varying(runs: Iterable[Collection[SeriesKey]]) -> set[str]:
 
 
 def _by_key(
-    side: Iterable[Mapping[SeriesKey, _RunFigure]], same: Mapping[str, str]
-) -> dict[SeriesKey, dict[int, _RunFigure]]:
+    side: Iterable[Mapping[SeriesKey, RunFigure]], same: Mapping[str, str]
+) -> dict[SeriesKey, dict[int, RunFigure]]:
     """Return the figures by key, then by the number of the run on its side. `same` replaces parts of the keys."""
-    series: dict[SeriesKey, dict[int, _RunFigure]] = {}
+    series: dict[SeriesKey, dict[int, RunFigure]] = {}
     for number, entries in enumerate(side):
         for key, entry in entries.items():
             series.setdefault(key._replace(**same), {})[number] = entry
@@ -346,27 +344,24 @@ class _Judge:
     warning_rate: float
 
     def change(
-        self, key: SeriesKey, now: Mapping[int, _RunFigure], then: Mapping[int, _RunFigure], is_judged: bool = True
+        self, key: SeriesKey, now: Mapping[int, RunFigure], then: Mapping[int, RunFigure], is_judged: bool = True
     ) -> Change:
-        first = next(iter(now.values()))
-        entries = [tuple(fact.entry for fact in side.values()) for side in (now, then)]
-        change = Change(key, first.unit, first.reference, entries[0], entries[1], is_reference=first.is_reference)
-        is_emulated = any(fact.is_emulated for fact in (*now.values(), *then.values()))
-        if first.is_reference:
+        change = Change(key, tuple(now.values()), tuple(then.values()))
+        is_emulated = any(run.is_emulated for run in (*change.now, *change.then))
+        if change.is_reference:
             return change if is_emulated else self._reference(change, self._of_this_machine(now, then))
         if is_emulated and self.limit is not None:
             return replace(replace(self, limit=None).change(key, now, then), explanation=f"{key}: {NOT_ON_EMULATED}")
         if not is_judged and self.limit is not None:
             compared = replace(self, limit=None).change(key, now, then)
             return replace(compared, is_judged=False, explanation=f"{key}: {NO_BUDGET}" if compared.explanation else "")
-        ratios_now = [entry.ratio for entry in change.now if entry.ratio is not None]
-        ratios_then = [entry.ratio for entry in change.then if entry.ratio is not None]
+        ratios_now, ratios_then = _ratios(change.now), _ratios(change.then)
         if not ratios_now or not ratios_then:
             return replace(change, explanation=NO_RATIO if ratios_now or ratios_then else "")
         if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:
             machines = {self.machines[side][number] for side, facts in enumerate((now, then)) for number in facts}
             return self._by_runs(change, ratios_now, ratios_then, len(machines))
-        earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
+        earlier = [run for run in self._of_this_machine(now, then) if run.ratio is not None]
         if len(earlier) >= spread.MIN_EARLIER_RUNS:
             return self._by_spread(change, ratios_now, earlier)
         if len(ratios_now) == len(ratios_then) == 1:
@@ -379,7 +374,7 @@ class _Judge:
         )
         return replace(change, explanation=explanation)
 
-    def _of_this_machine(self, now: Mapping[int, _RunFigure], then: Mapping[int, _RunFigure]) -> list[_RunFigure]:
+    def _of_this_machine(self, now: Mapping[int, RunFigure], then: Mapping[int, RunFigure]) -> list[RunFigure]:
         machine = _single_machine([self.machines[0][number] for number in now])
         return [fact for number, fact in then.items() if machine and self.machines[1][number] == machine]
 
@@ -398,8 +393,8 @@ class _Judge:
         estimate = runs.estimate(ratios_now, ratios_then, self.alpha, around=self.limit or 0.0)
         return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, explanation=explanation)
 
-    def _by_spread(self, change: Change, logs: Sequence[float], earlier: Sequence[Entry]) -> Change:
-        ratios = [entry.ratio for entry in earlier if entry.ratio is not None]
+    def _by_spread(self, change: Change, logs: Sequence[float], earlier: Sequence[RunFigure]) -> Change:
+        ratios = _ratios(earlier)
         judged = spread.judge(logs, ratios, self.limit, self.alpha)
         window = judged.window
         of = f"of {len(earlier)} " if len(window.runs) < len(earlier) else ""
@@ -413,16 +408,16 @@ class _Judge:
             correlation=changes.correlation(ratios, self.warning_rate),
         )
 
-    def _reference(self, change: Change, earlier: Sequence[_RunFigure]) -> Change:
+    def _reference(self, change: Change, earlier: Sequence[RunFigure]) -> Change:
         """Judge a reference: its bytes by the limit. A changed time only gives a warning, as all stacks share it."""
         counted = change.unit == "B"  # bytes do not depend on the speed of the machine
         floor = _MIN_BYTES if counted else 0.0
-        sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
+        sides = [[max(run.reading.median, floor) for run in side] for side in (change.now, earlier)]
         if len(earlier) < spread.MIN_EARLIER_RUNS or min(map(min, sides)) <= 0:
             return change
         logs_now, logs_then = ([log(figure) for figure in side] for side in sides)
         judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warning_rate)
-        change = replace(change, then=tuple(earlier[number].entry for number in judged.window.runs))
+        change = replace(change, then=tuple(earlier[number] for number in judged.window.runs))
         if counted and judged.outcome == "fail":
             return replace(change, estimate=judged.estimate, outcome="fail", explanation=REFERENCE_BYTES)
         if counted:
@@ -437,6 +432,10 @@ class _Judge:
             if spread.judge(signed[0], signed[1], _MOVED_SHARE, self.warning_rate / 2).outcome == "fail":
                 return True
         return False
+
+
+def _ratios(runs: Iterable[RunFigure]) -> list[float]:
+    return [run.ratio for run in runs if run.ratio is not None]
 
 
 def _single_machine(machines: Sequence[str | None]) -> str | None:
@@ -486,19 +485,19 @@ def outlook(
     measures = budgeted(then[-1:])
     series, _ = _sides(of_machine, [], measures)
     ratios = {
-        key: [fact for fact in side.values() if fact.entry.ratio is not None]
+        key: [run for run in side.values() if run.ratio is not None]
         for key, side in series.items()
-        if _is_judged(key, side.values(), (), measures) and not all(fact.is_reference for fact in side.values())
+        if _is_judged(key, side.values(), (), measures) and any(run.reading.reference for run in side.values())
     }
     sharing = len(ratios) if session else 1
 
-    def power(runs: Sequence[_RunFigure]) -> spread.Power | None:
+    def power(runs: Sequence[RunFigure]) -> spread.Power | None:
         if len(runs) < spread.MIN_EARLIER_RUNS:
             return None
-        history = [fact.entry.ratio for fact in runs if fact.entry.ratio is not None]
-        within = median(fact.within for fact in runs)
+        within = [(run.reading.ratios or Ratios(0.0, 1)) for run in runs]
+        deviation = median(ratios.deviation or 0.0 for ratios in within)
         decided = 1 - (1 - spread.DECIDED_SHARE) / sharing
-        return spread.power(history, within, rounds or runs[-1].rounds, limit, alpha / sharing, decided)
+        return spread.power(_ratios(runs), deviation, rounds or within[-1].rounds, limit, alpha / sharing, decided)
 
     return [Outlook(key, len(runs), power(runs)) for key, runs in ratios.items()]
 

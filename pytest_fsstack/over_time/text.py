@@ -7,7 +7,7 @@ from math import ceil, expm1
 from typing import NamedTuple
 
 from pytest_fsstack.judging.judge import EMULATED
-from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook, row_names
+from pytest_fsstack.over_time.comparison import Change, Comparison, Outlook, RunFigure, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.answer import emulation
@@ -101,13 +101,12 @@ def describe(change: Change, comparison: Comparison) -> str:
     summary = in_short(change, comparison.limit) if change.estimate else f"{change.key.stack}: {change.explanation}"
     if change.outcome != "fail":
         summary = f"inconclusive: {summary}"
-    rows = [(when, entries) for when, entries in (("then", change.then), ("now", change.now))]
     text = [summary, "", f"  series:  {change.key.name}", f"  verdict: {change.explanation}"]
-    for when, entries in rows:
-        overheads = ["-" if entry.ratio is None else _percent(entry.ratio) for entry in entries]
+    for when, runs in (("then", change.then), ("now", change.now)):
+        overheads = ["-" if run.ratio is None else _percent(run.ratio) for run in runs]
         if not change.is_reference:
             text.append(f"  {when + ':':<8} over {change.reference}: {' '.join(overheads)}")
-        text.append(f"  {'':<8} {change.unit or 'figure'}: {' '.join(f'{entry.figure:.4g}' for entry in entries)}")
+        text.append(f"  {'':<8} {change.unit or 'figure'}: {' '.join(f'{run.reading.median:.4g}' for run in runs)}")
     text += [f"  differs: {entry}" for entry in comparison.differences]
     if change.outcome == "fail":
         text += [
@@ -134,8 +133,8 @@ def _cells(change: Change) -> list[str]:
     return [_figures(change, change.then), _figures(change, change.now), more, verdict]
 
 
-def _figures(change: Change, entries: Sequence[Entry]) -> str:
-    figure, overhead = format_quantity(Change.figure(entries), change.unit), Change.overhead(entries)
+def _figures(change: Change, runs: Sequence[RunFigure]) -> str:
+    figure, overhead = format_quantity(Change.figure(runs), change.unit), Change.overhead(runs)
     return figure if overhead is None else f"{figure}, {OverheadUnit.fitting([overhead]).signed(overhead)}"
 
 

@@ -490,3 +490,11 @@ def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
     assert "3.33 s, +65.0 %" in luks
     assert luks.endswith("FAIL")
     assert any(re.match(r"limit .*\b5 %", line) for line in shown)
+
+
+def test_a_limit_has_a_power_for_boots_that_are_not_paired() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    for results in then:
+        results.chains[0].paired = False
+    (series,) = comparison.outlook(then, 0.05)
+    assert series.power
