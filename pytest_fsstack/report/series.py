@@ -9,41 +9,76 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pytest_fsstack.judging.readings import settle
-from pytest_fsstack.records.names import Kind, kind_of, name_of
+from pytest_fsstack.records.names import Kind, kind_of
+from pytest_fsstack.records.readings import Reading
 from pytest_fsstack.records.results import ChainResults, Results, worst
 from pytest_fsstack.records.sample import Better
-from pytest_fsstack.records.verdicts import Outcome
+from pytest_fsstack.records.verdicts import Estimate, Outcome
 
 
 @dataclass(frozen=True)
 class Series:
-    """The entry of one run in a series.
+    """The entry of one run in a series: the figure of a reading, or by another `kind` its overhead.
 
-    `value` is the median of a figure in its `unit`, or the estimate of an overhead (0.3 is 30 %; the unit is empty).
-    `low` and `high` are the ends of its interval, or None if they are open. `samples` are those of a figure, in the
-    order of rounds. `labels` are those of the run, with ``device`` and, if known, ``kernel``. They have
-    ``emulated`` if the CPU of the stack or of its reference was.
+    `samples` are those of a figure, in the order of rounds. `outcome` is the worst verdict on the budgets of this
+    figure or overhead. `labels` are those of the run, with ``device`` and, if known, ``kernel``. They have ``emulated``
+    if the CPU of the stack or of its reference was.
     """
 
-    name: str
+    kind: Kind
     test: str
     step: str
     stack: str
-    metric: str
-    kind: Kind
-    unit: str
-    better: Better
-    value: float
-    low: float | None = None
-    high: float | None = None
-    confidence: float | None = None
-    rounds: int = 0
+    reading: Reading
     samples: tuple[float, ...] = ()
-    #: For an overhead, the id of the reference stack.
-    reference: str | None = None
-    #: The worst verdict on the budgets of this figure or overhead, or None.
     outcome: Outcome | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.reading.overhead_series if self.estimate else self.reading.series
+
+    @property
+    def metric(self) -> str:
+        return self.reading.metric.name
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of a figure. That of an overhead is empty."""
+        return "" if self.estimate else self.reading.metric.unit
+
+    @property
+    def better(self) -> Better:
+        return "lower" if self.estimate else self.reading.metric.better
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Return the overhead (0.3 is 30 %), or None for a figure."""
+        return None if self.kind == "figure" else self.reading.estimate
+
+    @property
+    def value(self) -> float:
+        """Return the median of a figure, or the estimate of an overhead."""
+        return self.estimate.overhead if self.estimate else self.reading.median
+
+    @property
+    def low(self) -> float | None:
+        """Return the lower end of an overhead's interval, or None if it is open."""
+        return self.estimate.low if self.estimate and self.estimate.has_interval else None
+
+    @property
+    def high(self) -> float | None:
+        """Return the upper end of an overhead's interval, or None if it is open."""
+        return self.estimate.high if self.estimate and self.estimate.has_interval else None
+
+    @property
+    def rounds(self) -> int:
+        return self.estimate.rounds if self.estimate else self.reading.rounds
+
+    @property
+    def reference(self) -> str | None:
+        """Return the id of the stack that an overhead is over."""
+        return self.reading.reference if self.estimate else None
 
 
 def series(results: Results) -> list[Series]:
@@ -67,43 +102,13 @@ def _labels(results: Results, chain: ChainResults, stack: str) -> dict[str, str]
 
 
 def _of(chain: ChainResults, step: str, stack: str, labels: Mapping[str, str]) -> Iterator[Series]:
-    info, kind = chain.stacks[stack], kind_of(chain, stack)
-    for name, samples in _samples(chain, step, stack).items():
-        metric, median = chain.metric(step, stack, name), chain.median(step, stack, name)
-        assert metric is not None
-        assert median is not None
-        place = (chain.id, step, info.name, name)
-        judgements = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == name]
-        yield Series(
-            name_of(chain, step, stack, name),
-            *place,
-            "figure",
-            metric.unit,
-            metric.better,
-            median,
-            rounds=len(samples),
-            samples=tuple(samples),
-            outcome=worst(judgement.outcome for judgement in judgements if judgement.budget.limit is not None),
-            labels=labels,
+    place = (chain.id, step, chain.stacks[stack].name)
+    for name, reading in chain.known(step, stack).readings.items():
+        budgets = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == name]
+        limits, overheads = (
+            worst(judgement.outcome for judgement in budgets if (judgement.budget.limit is None) == of_overhead)
+            for of_overhead in (False, True)
         )
-        if estimate := chain.overhead(step, stack, name):
-            yield Series(
-                name_of(chain, step, stack, name, kind),
-                *place,
-                kind,
-                "",
-                "lower",
-                estimate.overhead,
-                low=estimate.low if estimate.has_interval else None,
-                high=estimate.high if estimate.has_interval else None,
-                confidence=estimate.confidence,
-                rounds=estimate.rounds,
-                reference=chain.reference(stack),
-                outcome=worst(judgement.outcome for judgement in judgements if judgement.budget.overhead is not None),
-                labels=labels,
-            )
-
-
-def _samples(chain: ChainResults, step: str, stack: str) -> dict[str, list[float]]:
-    names = chain.known(step, stack).readings
-    return {name: chain.series(step, stack, name) for name in names}
+        yield Series("figure", *place, reading, tuple(chain.series(step, stack, name)), limits, labels)
+        if reading.estimate:
+            yield Series(kind_of(chain, stack), *place, reading, (), overheads, labels)
