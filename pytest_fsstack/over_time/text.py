@@ -11,8 +11,9 @@ from pytest_fsstack.over_time.comparison import Change, Comparison, Outlook, Run
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.answer import emulation
-from pytest_fsstack.report.model import SIGNS, Cell, Grid
+from pytest_fsstack.report.model import Cell, Grid
 from pytest_fsstack.report.terminal import tabulated
+from pytest_fsstack.report.wording import SIGNS
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, visible
 
 CORRELATED = (

@@ -8,21 +8,14 @@ from typing import NamedTuple
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import control, describe
-from pytest_fsstack.judging.judge import EMULATED, doubts
+from pytest_fsstack.judging.judge import EMULATED
 from pytest_fsstack.judging.overall import weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import (
-    AS_EXPECTED,
-    View,
-    budget_in_words,
-    note_in_words,
-    outcome_in_words,
-    places,
-    title_of,
-)
-from pytest_fsstack.units import OverheadUnit, first_names
+from pytest_fsstack.report.model import View, note_in_words, places, title_of, verdicts_of
+from pytest_fsstack.report.wording import AS_EXPECTED, budget_in_words, times
+from pytest_fsstack.units import first_names
 
 #: Problems of one kind that are shown; the last line says how many more there are.
 MAX_PROBLEMS = 12
@@ -217,7 +210,7 @@ def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[S
         these = " for these boots" if chain.boots == 1 else ""
         known = f"a difference of {first_names(proven)} is proven{these}" if proven else "nothing is proven"
         named = [(chain.stacks[cost.stack].name, _estimate_of(cost)) for cost in ordered[:MAX_COSTS]]
-        costs = ", ".join(f"{name} x{_times(estimate.overhead)}" for name, estimate in named)
+        costs = ", ".join(f"{name} x{times(estimate.overhead)}" for name, estimate in named)
         more = f" and {len(ordered) - MAX_COSTS} more" if len(ordered) > MAX_COSTS else ""
         intervals = ", ".join(f"{name}{_interval(estimate)}" for name, estimate in named if estimate.has_interval)
         details = [f"intervals of {intervals}." if intervals else "", *unmeasured]
@@ -237,23 +230,19 @@ def _range(cost: Cost, reference: str) -> str:
     """Return what a stack costs over all steps, and the least and the most that it costs in a step."""
     if len(cost.steps) == 1:
         (estimate,) = cost.steps.values()
-        return f"{_times(estimate.overhead)} times {reference}{_interval(estimate)}"
+        return f"{times(estimate.overhead)} times {reference}{_interval(estimate)}"
     low, high = (pick(cost.steps, key=lambda step: cost.steps[step].overhead) for pick in (min, max))
-    ends = [_times(cost.steps[step].overhead) for step in (low, high)]
+    ends = [times(cost.steps[step].overhead) for step in (low, high)]
     if ends[0] == ends[1]:
         return f"{ends[0]} times {reference} in each step{_interval(cost.overall)}"
-    overall = f"{_times(cost.overall.overhead)} times {reference} over all steps{_interval(cost.overall)}"
+    overall = f"{times(cost.overall.overhead)} times {reference} over all steps{_interval(cost.overall)}"
     return f"{overall}, from {ends[0]} times in {low} to {ends[1]} times in {high}"
 
 
 def _interval(estimate: Estimate) -> str:
     if not estimate.has_interval:
         return " (too few rounds for an interval)"
-    return f" ({_times(estimate.low)} to {_times(estimate.high)})"
-
-
-def _times(overhead: float) -> str:
-    return OverheadUnit(True).signed(overhead).removeprefix("x")
+    return f" ({times(estimate.low)} to {times(estimate.high)})"
 
 
 def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
@@ -414,12 +403,11 @@ def _is_any_broken(results: Results) -> bool:
 def _outcomes_of_limits(results: Results, *, sanity: bool = False) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield how each limit of the user ended, or each sanity limit, with its stack and step."""
     for chain in results.chains:
-        for step, stack, judgements in chain.all_judgements():
-            for judgement in judgements:
-                if judgement.budget.sanity == sanity:
-                    outcome = outcome_in_words(results, chain, step, stack, judgement)
-                    is_doubtful = outcome == "kept" and doubts(chain, step, stack, judgement)
-                    yield "kept, but doubtful" if is_doubtful else outcome, (stack, step)
+        for step, stack, _ in chain.all_judgements():
+            for verdict in verdicts_of(results, chain, step, stack):
+                if verdict.judgement.budget.sanity == sanity:
+                    is_doubtful = verdict.ending == "kept" and verdict.is_doubtful
+                    yield "kept, but doubtful" if is_doubtful else verdict.ending, (stack, step)
 
 
 def limits(results: Results, *, sanity: bool = False) -> str:
@@ -552,7 +540,9 @@ def _undecided(chain: ChainResults) -> Iterator[Problem]:
     for step, stack in places(chain):
         for judgement in chain.judgements_of(step, stack):
             if judgement.final and judgement.outcome == "inconclusive":
-                what = f"{step} on {stack}, {budget_in_words(chain, step, stack, judgement)}"
+                name = judgement.budget.metric
+                budget = budget_in_words(judgement.budget, chain.metric(step, stack, name))
+                what = f"{step} on {stack}, {name}, {budget}"
                 by_advice.setdefault(describe.advice(judgement), []).append(what)
     for advice, budgets in by_advice.items():
         more = f" (and {len(budgets) - 1} more)" if len(budgets) > 1 else ""

@@ -10,6 +10,7 @@ from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import terminal
 from pytest_fsstack.report.answer import problems, worst_first
+from pytest_fsstack.report.wording import times
 from pytest_fsstack.units import format_quantity, visible
 
 
@@ -54,6 +55,5 @@ def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
 
 def _ratio(estimate: Estimate) -> str:
     if not estimate.has_interval:
-        return f"about {1 + estimate.overhead:.3g}"
-    ends = (1 + estimate.low, 1 + estimate.high)
-    return " to ".join(f"{end:.2f}" if end < 10 else f"{end:.3g}" for end in ends)
+        return f"about {times(estimate.overhead)}"
+    return f"{times(estimate.low)} to {times(estimate.high)}"

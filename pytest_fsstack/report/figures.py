@@ -10,12 +10,12 @@ from typing import Any
 
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import ChainResults, Results
-from pytest_fsstack.records.sample import METRICS, Metric
-from pytest_fsstack.records.verdicts import Estimate
+from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import emulation, groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
-from pytest_fsstack.report.model import View, reference, title_of
+from pytest_fsstack.report.model import Figure, View, reference, title_of
+from pytest_fsstack.report.wording import RATIOS, times
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: The chains of one test, each on another device.
@@ -34,9 +34,13 @@ class Row:
 
     facet: str
     name: str
-    chain: ChainResults
+    view: View
     stack: str
     colour: int
+
+    @property
+    def chain(self) -> ChainResults:
+        return self.view.chain
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,12 @@ def rows(results: Results, family: Family) -> list[Row]:
     colours, rows_of_chains = stack_colours(results), []
     devices = len({chain.device for chain in family}) > 1
     for chain in family:
-        kernels = len({stack.kernel for stack in chain.stacks.values()}) > 1
+        view, kernels = View(chain, results), len({stack.kernel for stack in chain.stacks.values()}) > 1
         for stack in chain.stacks.values():
             device = chain.device if devices else ""
             emulated = "emulated" if stack.emulated else ""
             facet = ", ".join(filter(None, [stack.kernel if kernels else "", device, emulated]))
-            rows_of_chains.append(Row(facet, stack.name if kernels else stack.id, chain, stack.id, colours[stack.name]))
+            rows_of_chains.append(Row(facet, stack.name if kernels else stack.id, view, stack.id, colours[stack.name]))
     return rows_of_chains
 
 
@@ -90,8 +94,8 @@ def overview(results: Results, chain: ChainResults) -> str:
         facet = " on ".join(filter(None, [group.name, group.kernel]))
         for cost in group.costs:
             name = chain.stacks[cost.stack].name
-            text = OverheadUnit(True).signed(cost.overall.overhead)
-            tip = f"{name}: {text} {OverheadUnit(True).interval(cost.overall.low, cost.overall.high)}"
+            text = RATIOS.signed(cost.overall.overhead)
+            tip = f"{name}: {text} {RATIOS.interval(cost.overall.low, cost.overall.high)}"
             intervals.append(Interval(name, colours[name], facet, cost.overall, text, tip))
         for stack, reason in group.missing.items():
             name, begun = chain.stacks[stack].name, any(chain.measures(step, stack) for step in chain.steps)
@@ -148,32 +152,27 @@ def _costs(results: Results, family: Family, step: str, metric: str) -> Iterator
 def interval_rows(results: Results, family: Family, step: str, metric: str = "seconds") -> Iterator[Interval]:
     """Yield the row of each stack in a step: the cost over its reference, or that it was not measured."""
     for row in rows(results, family):
-        chain, stack = row.chain, row.stack
-        estimate, measured = chain.overhead(step, stack, metric), chain.metric(step, stack, metric)
-        median = chain.median(step, stack, metric)
-        if estimate is None or measured is None or median is None:
-            note = chain.note(step, stack)
-            if stack != chain.reference(stack) and (median is None) and metric == "seconds":
-                yield Interval(row.name, row.colour, row.facet, text="not measured", tip=f"{row.name}: {note}")
-            continue
-        text, tip = OverheadUnit(True).signed(estimate.overhead), _tip(row.name, estimate, median, measured)
-        limits = list(_limits(chain, step, stack, metric))
-        tip = "; ".join(filter(None, [tip, *(mark.text for mark in limits), chain.note(step, stack)]))
-        yield Interval(row.name, row.colour, row.facet, estimate, text, tip, limits)
+        figure = row.view.figure(step, row.stack, metric)
+        if figure.estimate:
+            limits = list(_limits(figure))
+            tip = "; ".join(filter(None, [_tip(row.name, figure), *(mark.text for mark in limits), figure.note]))
+            text = RATIOS.signed(figure.estimate.overhead)
+            yield Interval(row.name, row.colour, row.facet, figure.estimate, text, tip, limits)
+        elif row.stack != row.chain.reference(row.stack) and figure.reading is None and metric == "seconds":
+            yield Interval(row.name, row.colour, row.facet, text="not measured", tip=f"{row.name}: {figure.note}")
 
 
-def _tip(name: str, estimate: Estimate, median: float, metric: Metric) -> str:
-    unit = OverheadUnit.fitting([estimate.overhead])
-    interval = unit.interval(estimate.low, estimate.high)
-    return f"{name}: {format_quantity(median, metric.unit)}, {unit.signed(estimate.overhead)} {interval}"
+def _tip(name: str, figure: Figure) -> str:
+    unit = OverheadUnit.fitting([figure.estimate.overhead] if figure.estimate else [])
+    return f"{name}: {figure.quantities[0]}, {figure.overhead(unit)} {figure.interval(unit)}"
 
 
-def _limits(chain: ChainResults, step: str, stack: str, metric: str) -> Iterator[Mark]:
+def _limits(figure: Figure) -> Iterator[Mark]:
     """Yield the limits of the user on an overhead. Sanity limits would be too far away."""
-    for judgement in chain.judgements_of(step, stack):
+    for judgement in (verdict.judgement for verdict in figure.verdicts):
         budget = judgement.budget
-        if budget.metric == metric and budget.overhead is not None and not budget.sanity:
-            text = f"at most {OverheadUnit(True).limit(budget.overhead)}: {judgement.outcome}"
+        if budget.overhead is not None and not budget.sanity:
+            text = f"at most {RATIOS.limit(budget.overhead)}: {judgement.outcome}"
             yield Mark(1 + budget.overhead, text, judgement.outcome)
 
 
@@ -348,15 +347,25 @@ class Heat:
     def __init__(self, overheads: Iterable[float]) -> None:
         self.largest = max((abs(_doublings(overhead)) for overhead in overheads), default=0.0)
 
+    @classmethod
+    def of(cls, figures: Iterable[Figure]) -> Heat:
+        return cls(figure.estimate.overhead for figure in figures if figure.estimate)
+
     def share(self, overhead: float) -> float:
         """Return the darkness of an overhead: from 0 (no difference) to 1 (the largest factor)."""
         return abs(_doublings(overhead)) / self.largest if self.largest else 0.0
 
+    @staticmethod
+    def kind(figure: Figure) -> str:
+        """Return the class of its colour."""
+        if figure.estimate:
+            return "cheaper" if figure.estimate.overhead < 0 else "dearer"
+        return "base" if figure.reading else "skipped"
+
     @property
     def ends(self) -> str:
         """Return the factors at both ends of the scale."""
-        factor = OverheadUnit(True).signed(2**self.largest - 1)
-        return f"x1/{factor.removeprefix('x')} to {factor}"
+        return f"x1/{times(2**self.largest - 1)} to x{times(2**self.largest - 1)}"
 
 
 def _doublings(overhead: float) -> float:
@@ -397,15 +406,14 @@ def _steps(family: Family) -> list[str]:
 def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
     """Yield the title and the picture, unless nothing is compared."""
     every, steps = rows(results, family), _steps(family)
-    estimates = {(row, step): row.chain.overhead(step, row.stack) for row in every for step in steps}
-    overheads = [estimate.overhead for estimate in estimates.values() if estimate]
-    if not overheads:
+    figures = {(row, step): row.view.figure(step, row.stack) for row in every for step in steps}
+    if not any(figure.estimate for figure in figures.values()):
         return
-    heat = Heat(overheads)
+    heat = Heat.of(figures.values())
     cells = [
         (
             " ".join(filter(None, [row.name, row.facet])),
-            [_square(heat, estimates[row, step], row.chain.note(step, row.stack)) for step in steps],
+            [_square(heat, figures[row, step]) for step in steps],
         )
         for row in every
         if row.stack != row.chain.reference(row.stack)
@@ -416,9 +424,9 @@ def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
     yield title, draw.squares(title, steps, cells)
 
 
-def _square(heat: Heat, estimate: Estimate | None, note: str) -> draw.Square:
+def _square(heat: Heat, figure: Figure) -> draw.Square:
     """Return a square. It has a star if the stack lacks rounds or did not do all of its work."""
-    if estimate is None:
+    if figure.estimate is None:
         return draw.Square("-", "", 0.0)
-    kind, text = "cheaper" if estimate.overhead < 0 else "dearer", OverheadUnit(True).signed(estimate.overhead)
-    return draw.Square(f"{text} *" if note else text, kind, heat.share(estimate.overhead))
+    text = f"{RATIOS.signed(figure.estimate.overhead)}{' *' if figure.note else ''}"
+    return draw.Square(text, heat.kind(figure), heat.share(figure.estimate.overhead))

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
 from itertools import product
 from typing import Any
 
-from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle
-from pytest_fsstack.records.results import ChainResults, Judgement, Results, RoundKey
+from pytest_fsstack.records.results import ChainResults, Results, RoundKey
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, described, heading, outcome_in_words, reference, title_of
-from pytest_fsstack.units import OverheadUnit, counted, format_quantity, format_size, visible
+from pytest_fsstack.report.model import DETAILS, Figure, View, described, heading, reference, title_of
+from pytest_fsstack.report.wording import LEGEND, RATIOS
+from pytest_fsstack.units import counted, format_size, visible
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
 _ROOM = 1 << 19
 #: What of the environment is a number of bytes.
 _IN_BYTES = ("memory", "size", "read_ahead", "bytes")
-#: The colours of limits, by how they ended. Others have none.
-_TONES = {"kept": "good", "broken": "bad", "undecided": "open"}
 #: Facts that stand above the answer; the others are below.
 _SHORT = ("date", "machine", "kernel", "device")
-
-
-@dataclass(frozen=True)
-class CostCell:
-    """The cost of a stack in a step: its darkness, its figures, and the verdicts on limits."""
-
-    kind: str
-    share: float = 0.0
-    ratio: str = ""
-    figure: str = ""
-    interval: str = ""
-    tip: str = ""
-    sort: float | None = None
-    verdicts: tuple[tuple[str, str], ...] = ()
 
 
 def report(results: Results) -> str:
@@ -81,7 +64,7 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"svg": Markup, "described": described}
+    environment.filters |= {"svg": Markup, "described": described, "verdicts": _verdicts}
     colours = {"style": draw.STYLE, "light": draw.colours(draw.LIGHT), "dark": draw.colours(draw.DARK)}
     marked = {name: Markup(text) for name, text in colours.items()}
     return environment.get_template(template).render(**values, **marked)
@@ -155,55 +138,22 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
     chain, steps = view.chain, view.steps("seconds")
     if chain.only_counts or not any("seconds" in chain.metrics(step) for step in steps):
         return {}
-    estimates = [chain.overhead(step, stack) for step in steps for stack in chain.stacks]
-    heat = figures.Heat(estimate.overhead for estimate in estimates if estimate)
+    rows = [(info, [view.figure(step, stack) for step in steps]) for stack, info in chain.stacks.items()]
     return {
         "steps": [(step, f"{chain.summaries[step]}." if step in chain.summaries else "") for step in steps],
-        "ends": heat.ends if heat.largest else "",
-        "rows": [
-            (
-                info.label,
-                info.name,
-                draw.colour_class(colours[info.name]),
-                [_cost(view, heat, step, stack) for step in steps],
-            )
-            for stack, info in chain.stacks.items()
-        ],
+        "heat": figures.Heat.of(figure for _, row in rows for figure in row),
+        "unit": RATIOS,
+        "rows": [(info, draw.colour_class(colours[info.name]), row) for info, row in rows],
     }
 
 
-def _cost(view: View, heat: figures.Heat, step: str, stack: str) -> CostCell:
-    chain, mark, note = view.chain, view.mark(step, stack), view.chain.note(step, stack)
-    median, estimate = chain.median(step, stack), chain.overhead(step, stack)
-    if median is None:
-        return CostCell("skipped", ratio="not measured", figure=mark, tip=note)
-    figure = " ".join(filter(None, [format_quantity(median, "s"), mark]))
-    if (rate := chain.median(step, stack, "throughput")) is not None:
-        figure += f" · {format_quantity(rate, 'B/s')}"
-    verdicts = tuple(_verdict(view, step, stack, item) for item in chain.judgements_of(step, stack) if _shown(item))
-    unit = OverheadUnit(True)
-    ratio = view.overhead(step, stack, "seconds", unit)
-    if estimate is None:
-        return CostCell("", 0.0, ratio, figure, "", note, 0.0 if ratio else None, verdicts)
-    kind = "cheaper" if estimate.overhead < 0 else "dearer"
-    interval = unit.interval(estimate.low, estimate.high, chain.limits(step, stack, "seconds")).strip("()")
-    return CostCell(kind, heat.share(estimate.overhead), ratio, figure, interval, note, estimate.overhead, verdicts)
-
-
-def _shown(judgement: Judgement) -> bool:
-    """Whether a verdict is worth a colour: those of the user are, and sanity limits that are not kept."""
-    return judgement.budget.metric == "seconds" and (not judgement.budget.sanity or judgement.outcome == "fail")
-
-
-def _verdict(view: View, step: str, stack: str, judgement: Judgement) -> tuple[str, str]:
-    budget, word = judgement.budget, outcome_in_words(view.results, view.chain, step, stack, judgement)
-    if budget.overhead is not None:
-        limit = OverheadUnit(True).limit(budget.overhead)
-    else:
-        limit = format_quantity(budget.limit or 0.0, "s")
-    doubtful = ", doubtful" if doubts(view.chain, step, stack, judgement) else ""
-    name = "sanity limit" if budget.sanity else "limit"
-    return _TONES.get(word, ""), f"{name} {limit} {word.upper() if word == 'broken' else word}{doubtful}"
+def _verdicts(figure: Figure) -> list[tuple[str, str]]:
+    """Return the colours and texts of the verdicts of the user, and of sanity limits that are not kept."""
+    return [
+        (verdict.tone, verdict.long(figure.reading.metric, RATIOS))
+        for verdict in figure.verdicts
+        if figure.reading and (not verdict.judgement.budget.sanity or verdict.judgement.outcome == "fail")
+    ]
 
 
 # -- below -------------------------------------------------------------------------------------------------------------

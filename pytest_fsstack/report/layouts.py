@@ -17,8 +17,7 @@ from pytest_fsstack.judging.overall import of_step
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.sample import METRICS
-from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
+from pytest_fsstack.report.model import Cell, Figure, Grid, View
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
 Layout = Callable[..., list[Grid]]
@@ -40,11 +39,11 @@ def times(view: View) -> list[Grid]:
     def cell(step: str, stack: str) -> Cell:
         medians = [chain.median(step, stack, name) for name in ("seconds", "user_seconds", "system_seconds")]
         if medians[0] is None:
-            return _absent(view, step, stack)
+            return view.figure(step, stack).plain_cell()
         texts = [_clock(value) if value is not None else "-" for value in medians]
         texts[0] = f"{texts[0]} {view.mark(step, stack)}".rstrip()
         numbers = {f"{name} (s)": value for name, value in zip(("real", "user", "sys"), medians) if value is not None}
-        return Cell("\n".join(texts), _better(chain.overhead(step, stack)), numbers=numbers)
+        return Cell("\n".join(texts), view.figure(step, stack).good, numbers=numbers)
 
     rows = [[Cell(info.label), *(cell(step, info.id) for step in chain.steps)] for info in chain.stacks.values()]
     return [Grid("real, user, sys", ["stack", *chain.steps], rows)]
@@ -62,8 +61,8 @@ def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid
     for step in chain.steps:
         for name in _metrics(chain, step, metrics):
             label = step if name == "seconds" else f"{step}: {name}"
-            figures = [_figure(view, step, stack, name) for stack in chain.stacks]
-            ratios = [_ratio(chain.overhead(step, stack, name)) for stack in compared]
+            figures = [view.figure(step, stack, name).plain_cell() for stack in chain.stacks]
+            ratios = [_ratio(view.figure(step, stack, name)) for stack in compared]
             rows.append([Cell(label), *figures, *ratios])
     labels = _labels(chain)
     titles = [f"advantage of {labels[chain.reference(stack)]} over {labels[stack]}" for stack in compared]
@@ -110,9 +109,9 @@ def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
         for step in chain.steps:
             for name in _metrics(chain, step, metrics):
                 test, _, size = step.rstrip("]").partition("[")
-                pair = [_figure(view, step, of, name) for of in (base, stack)]
+                pair = [view.figure(step, of, name) for of in (base, stack)]
                 label = test if name == "seconds" else f"{test}: {name}"
-                rows.append([Cell(label), Cell(size), *pair, _changed(chain, step, stack, name)])
+                rows.append([Cell(label), Cell(size), *(one.plain_cell() for one in pair), _changed(pair[1])])
         headers = ["test", "size", labels[base], labels[stack], "% change"]
         tables.append(Grid(f"{labels[stack]} against {labels[base]}", headers, rows, labels=2))
     return tables
@@ -130,7 +129,7 @@ def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
             title,
             ["test", *_labels(chain).values()],
             [
-                [Cell(step), *(_figure(view, step, stack, name, judged=True) for stack in chain.stacks)]
+                [Cell(step), *(view.figure(step, stack, name).plain_cell(coloured=True) for stack in chain.stacks)]
                 for step in chain.steps
                 if name in chain.metrics(step) or name == "seconds"
             ],
@@ -338,19 +337,11 @@ def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) 
             yield name
 
 
-def _figure(view: View, step: str, stack: str, name: str, *, judged: bool = False) -> Cell:
-    chain = view.chain
-    median, metric = chain.median(step, stack, name), chain.metric(step, stack, name)
-    if median is None or metric is None:
-        return _absent(view, step, stack)
-    text = f"{format_quantity(median, metric.unit)} {view.mark(step, stack)}".rstrip()
-    good = _better(chain.overhead(step, stack, name)) if judged else None
-    return Cell(text, good, numbers={f"({metric.unit})" if metric.unit else "": median})
-
-
 def _bytes(view: View, step: str, stack: str, name: str) -> Cell:
-    median = view.chain.median(step, stack, name)
-    return _absent(view, step, stack) if median is None else Cell(f"{median:.0f}", numbers={"(B)": median})
+    figure = view.figure(step, stack, name)
+    if figure.reading is None:
+        return figure.plain_cell()
+    return Cell(f"{figure.reading.median:.0f}", numbers={"(B)": figure.reading.median})
 
 
 def _count(view: View, step: str, stack: str, what: str) -> Cell:
@@ -364,7 +355,7 @@ def _count(view: View, step: str, stack: str, what: str) -> Cell:
     metric, series = chain.metric(step, stack, name), chain.series(step, stack, name)
     if metric is None or not series:
         # This stack may lack the metric while others have it.
-        return Cell("-") if chain.measures(step, stack) else _absent(view, step, stack)
+        return Cell("-") if chain.measures(step, stack) else view.figure(step, stack, name).plain_cell()
     count, whole = sum(series), sum(chain.series(step, stack, total)) if total else None
     text = f"{count:,.0f}" if whole is None else f"{count:,.0f} of {whole:,.0f}"
     good = (count == 0 if metric.better == "lower" else count == whole) if whole != 0 else None
@@ -374,57 +365,34 @@ def _count(view: View, step: str, stack: str, what: str) -> Cell:
     return Cell(f"{text} {mark}".rstrip(), good, numbers={"": count, **({} if whole is None else {"of": whole})})
 
 
-def _absent(view: View, step: str, stack: str) -> Cell:
-    return Cell(f"- {view.mark(step, stack)}".rstrip())
-
-
-def _ratio(estimate: Estimate | None) -> Cell:
-    if estimate is None:
+def _ratio(figure: Figure) -> Cell:
+    if figure.estimate is None:
         return Cell("-")
-    low, high = 1 + estimate.low, 1 + estimate.high
-    interval = f"{_times(low)} to {_times(high)}" if math.isfinite(high) else "too few rounds"
-    numbers = {name: 1 + float(value) for name, value in overhead_numbers(estimate).items()}
-    numbers["ratio"] = numbers.pop("overhead")
+    ratio, low, high = figure.estimate.ratios
+    interval = "too few rounds" if low is None or high is None else f"{_times(low)} to {_times(high)}"
+    ends = {name: end for name, end in (("low", low), ("high", high), ("ratio", ratio)) if end is not None}
     # Good for the baseline, so the sign is reversed.
-    better = _better(estimate)
-    return Cell(
-        f"{_times(1 + estimate.overhead)} ({interval})", None if better is None else not better, numbers=numbers
-    )
+    return Cell(f"{_times(ratio)} ({interval})", None if figure.good is None else not figure.good, numbers=ends)
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
 
 
-def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
-    estimate, metric = chain.overhead(step, stack, name), chain.metric(step, stack, name)
-    if estimate is None or metric is None:
+def _changed(figure: Figure) -> Cell:
+    reading, estimate = figure.reading, figure.estimate
+    if reading is None or estimate is None:
         return Cell("-")
 
     def turned(overhead: float) -> float:
         # More overhead is always worse. The figure itself moves the other way if higher is better.
-        return overhead if metric.better == "lower" else 1 / (1 + overhead) - 1
+        return overhead if reading.metric.better == "lower" else 1 / (1 + overhead) - 1
 
-    limits = [turned(limit) for limit in chain.limits(step, stack, name)]
-    unit, change = OverheadUnit(), turned(estimate.overhead)
-    numbers, interval = {"change": change}, unit.interval(estimate.low, estimate.high, limits)
-    if estimate.has_interval:
-        low, high = sorted((turned(estimate.low), turned(estimate.high)))
-        numbers, interval = {**numbers, "low": low, "high": high}, unit.interval(low, high, limits)
-    return Cell(f"{unit.signed(change, limits)} {interval}", _better(estimate), numbers=numbers)
-
-
-#: A difference that is ignored even if it is significant. Space differs by some blocks in every round.
-_NOTHING = 0.01
-
-
-def _better(estimate: Estimate | None) -> bool | None:
-    """Whether a stack is better than its baseline. None if the difference is not significant, or less than 1 %."""
-    if estimate is None or not estimate.has_interval:
-        return None
-    if estimate.high < -_NOTHING:
-        return True
-    return False if estimate.low > _NOTHING else None
+    limits, unit, change = list(map(turned, figure.limits)), OverheadUnit(), turned(estimate.overhead)
+    low, high = sorted(map(turned, (estimate.low, estimate.high))) if estimate.has_interval else (-1.0, math.inf)
+    ends = {"low": low, "high": high} if estimate.has_interval else {}
+    text = f"{unit.signed(change, limits)} {unit.interval(low, high, limits)}"
+    return Cell(text, figure.good, numbers={"change": change, **ends})
 
 
 def _clock(seconds: float) -> str:

@@ -8,7 +8,8 @@ from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, described, heading, title_of
+from pytest_fsstack.report.model import DETAILS, Cell, Grid, View, described, heading, title_of
+from pytest_fsstack.report.wording import LEGEND
 from pytest_fsstack.units import one_line, visible
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -12,32 +12,22 @@ from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.describe import error_rate
 from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
+from pytest_fsstack.records.readings import Reading
 from pytest_fsstack.records.results import ChainResults, Judgement, Results, StackInfo, worst
 from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.records.verdicts import Estimate, Outcome
+from pytest_fsstack.report.wording import (
+    AS_EXPECTED,
+    COARSE,
+    COLOURS,
+    CONTRADICTS,
+    SIGNS,
+    TONES,
+    Ending,
+    ending_of,
+    limit_text,
+)
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
-
-#: Signs of verdicts in tables without colours.
-SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
-
-#: How a limit ended that was expected to be broken, and is.
-AS_EXPECTED = "broken as expected"
-
-#: The legend of good and bad cells in most tables, for Markdown.
-COLOURS = (
-    "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
-    "rounds, and by more than 1 %."
-)
-
-LEGEND = (
-    "pass: within its budget (in parentheses); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
-    "(the figures are those of all rounds)"
-)
-#: Marks an overhead that is known only to the resolution of its figures.
-COARSE = "~"
-
-#: Marks an overhead that seems to contradict the medians beside it.
-CONTRADICTS = "\N{NOT EQUAL TO}"
 
 #: Metrics that are always measured, but only shown on request.
 DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
@@ -66,8 +56,9 @@ class Cell:
     @property
     def tone(self) -> str:
         """Return the class of its colour: ``good``, ``bad``, ``open`` or empty."""
-        judged = {"pass": "good", "fail": "bad", "inconclusive": "open"}.get(self.outcome or "", "")
-        return judged or {True: "good", False: "bad"}.get(self.good, "")  # type: ignore[arg-type]
+        if self.outcome:
+            return TONES[self.outcome]
+        return "" if self.good is None else TONES["pass" if self.good else "fail"]
 
     @property
     def empty(self) -> bool:
@@ -116,15 +107,154 @@ class Remark(NamedTuple):
         return f"{self.sign} {self.text}".lstrip()
 
 
+class ShownVerdict(NamedTuple):
+    """A verdict as reports show it, whether it was expected, and whether the run before may have caused it."""
+
+    judgement: Judgement
+    is_expected: bool
+    is_doubtful: bool
+
+    @property
+    def ending(self) -> Ending:
+        """Return how the limit ended."""
+        return ending_of(self.judgement, is_expected=self.is_expected)
+
+    @property
+    def tone(self) -> str:
+        """Return the class of its colour, or an empty text."""
+        return "" if self.ending in (AS_EXPECTED, "not judged") else TONES[self.judgement.outcome]
+
+    def short(self, metric: Metric, unit: OverheadUnit) -> str:
+        """Return it as tables show it: ``FAIL@16 (max 30 %)``."""
+        final, budget = self.judgement.final, self.judgement.budget
+        after = f"@{final.decided_after}" if final and final.stopped_early else ""
+        sign = f"{SIGNS[final.outcome]}{after}" if final else "not judged"
+        words = [sign, "doubtful" if self.is_doubtful else "", "expected" if self.ending == AS_EXPECTED else ""]
+        bound = "min" if budget.limit is not None and metric.better == "higher" else "max"
+        return f"{', '.join(filter(None, words))} ({bound} {limit_text(budget, metric, unit)})"
+
+    def long(self, metric: Metric, unit: OverheadUnit) -> str:
+        """Return it in words: ``limit x1.3 kept, doubtful``."""
+        name = "sanity limit" if self.judgement.budget.sanity else "limit"
+        ending = self.ending.upper() if self.ending == "broken" else self.ending
+        doubtful = ", doubtful" if self.is_doubtful else ""
+        return f"{name} {limit_text(self.judgement.budget, metric, unit)} {ending}{doubtful}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric of a step on a stack as all reports show it. `reading` is None if it was not measured."""
+
+    reading: Reading | None
+    #: The number of the note on the step and the stack, such as ``[1]``, and the note.
+    mark: str = ""
+    note: str = ""
+    #: The throughput beside a time.
+    rate: Reading | None = None
+    verdicts: tuple[ShownVerdict, ...] = ()
+    #: Whether remarks below the tables explain its signs.
+    is_remarked: bool = True
+    #: Whether more rounds follow, so that too few are no news.
+    is_so_far: bool = False
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Return the overhead, or None if nothing is compared."""
+        return self.reading.estimate if self.reading else None
+
+    @property
+    def quantities(self) -> list[str]:
+        """Return the median as text, and the throughput beside a time."""
+        shown = [self.reading, self.rate if self.rate and self.rate.median else None]
+        return [format_quantity(reading.median, reading.metric.unit) for reading in shown if reading]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return the worst verdict on its budgets, if it has any."""
+        return worst(verdict.judgement.outcome for verdict in self.verdicts)
+
+    @property
+    def good(self) -> bool | None:
+        """Whether it is better than its reference. None if the difference is not proven, or less than 1 %."""
+        if self.estimate is None or not self.estimate.has_interval:
+            return None
+        if self.estimate.high < -_NOTHING:
+            return True
+        return False if self.estimate.low > _NOTHING else None
+
+    @property
+    def limits(self) -> list[float]:
+        """Return the allowed overheads, to which figures are not rounded."""
+        budgets = [verdict.judgement.budget.overhead for verdict in self.verdicts]
+        return [overhead for overhead in budgets if overhead is not None]
+
+    def overhead(self, unit: OverheadUnit) -> str:
+        """Return the overhead as text, with the signs that the remarks explain."""
+        if self.reading is None or self.estimate is None:
+            return "baseline" if self.reading and not self.reading.reference else ""
+        coarse = COARSE if self.is_remarked and self.reading.coarse else ""
+        apart = f" {CONTRADICTS}" if self.is_remarked and self.reading.apart is not None else ""
+        return f"{coarse}{unit.signed(self.estimate.overhead, self.limits)}{apart}"
+
+    def interval(self, unit: OverheadUnit) -> str:
+        """Return the interval as text, in parentheses."""
+        if self.estimate is None or (self.is_so_far and not self.estimate.has_interval):
+            return ""
+        return unit.interval(self.estimate.low, self.estimate.high, self.limits)
+
+    def cell(self, unit: OverheadUnit) -> Cell:
+        """Return a cell with the median, and beside it the overhead, its interval and the verdicts."""
+        if self.reading is None:
+            return Cell("-", beside=self.mark)
+        metric = self.reading.metric
+        # Other metrics than the time show the interval only with a budget, to keep the tables short.
+        interval = self.interval(unit) if metric.name == "seconds" or self.verdicts else ""
+        verdicts = [verdict.short(metric, unit) for verdict in self.verdicts]
+        beside = [" ".join(filter(None, (self.overhead(unit), self.mark))), *filter(None, [interval]), *verdicts]
+        numbers: dict[str, float | str] = {f"median ({metric.unit})".removesuffix(" ()"): self.reading.median}
+        if self.rate and self.rate.median:
+            numbers["rate (B/s)"] = self.rate.median
+        numbers |= {**overhead_numbers(self.estimate), **self._budget_numbers()}
+        text = "\n".join(self.quantities)
+        return Cell(text, beside="\n".join(beside), outcome=self.outcome, numbers=numbers)
+
+    def plain_cell(self, *, coloured: bool = False) -> Cell:
+        """Return a cell with the median alone, which may have a colour."""
+        if self.reading is None:
+            return Cell(f"- {self.mark}".rstrip())
+        unit = self.reading.metric.unit
+        text = f"{format_quantity(self.reading.median, unit)} {self.mark}".rstrip()
+        return Cell(text, self.good if coloured else None, numbers={f"({unit})" if unit else "": self.reading.median})
+
+    def _budget_numbers(self) -> dict[str, float | str]:
+        """Return the budgets and the worst verdict on them. Overheads are fractions."""
+        numbers: dict[str, float | str] = {}
+        for judgement in (verdict.judgement for verdict in self.verdicts):
+            budget, final = judgement.budget, judgement.final
+            decided_after = final.decided_after if final else None
+            facts = {"budget": budget.overhead, "limit": budget.limit, "decided after": decided_after}
+            numbers |= {name: value for name, value in facts.items() if value is not None}
+        return {**numbers, "verdict": self.outcome} if self.outcome else numbers
+
+
+#: A difference that is ignored even if it is significant. Space differs by some blocks in every round.
+_NOTHING = 0.01
+
+
 class View:
     """A chain as reports show it."""
 
-    def __init__(self, chain: ChainResults, results: Results | None = None) -> None:
+    def __init__(self, chain: ChainResults, results: Results | None = None, *, is_so_far: bool = False) -> None:
         self.chain, self.results = settle_chain(chain), results or Results(chains=[chain])
+        #: Whether its rounds still run, so that too few are no news.
+        self.is_so_far = is_so_far
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Return the footnotes of all results, or of this chain alone. The first has number 1."""
         chains = self.results.chains
         texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
-        #: Footnotes of all results, or of this chain alone. The first has number 1.
-        self.notes = list(dict.fromkeys(texts))
+        return list(dict.fromkeys(texts))
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
         """Return the metrics with a table: the time, metrics with budgets, those of workloads, and `details`.
@@ -167,7 +297,7 @@ class View:
         estimates = [chain.overhead(step, stack, metric) for step, metric in pairs for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
         rows = [
-            [Cell(info.label), *(self._cell(step, stack, metric, unit) for step, metric in pairs)]
+            [Cell(info.label), *(self.figure(step, stack, metric).cell(unit) for step, metric in pairs)]
             for stack, info in chain.stacks.items()
         ]
         return Grid(title, [title, *columns], rows)
@@ -213,57 +343,42 @@ class View:
             "from round to round is in them; an overhead is the median of what a stack costs in each round"
         ]
 
-    def overhead(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> str:
-        """Return the overhead as text, with the signs that the remarks explain."""
-        chain, reading = self.chain, self.chain.reading(step, stack, metric)
-        if stack == chain.reference(stack):
-            return "baseline"
-        if reading is None or reading.estimate is None:
-            return ""
-        text = unit.signed(reading.estimate.overhead, chain.limits(step, stack, metric))
-        remarked = metric in self._remarked
-        coarse = COARSE if remarked and reading.coarse else ""
-        apart = f" {CONTRADICTS}" if remarked and reading.apart is not None else ""
-        return f"{coarse}{text}{apart}"
-
     @cached_property
     def _remarked(self) -> list[str]:
         """Return the metrics that the remarks are about."""
         return self.metrics()
 
-    def _cell(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> Cell:
-        chain, median, mark = self.chain, self.chain.median(step, stack, metric), self.mark(step, stack)
-        properties = chain.metric(step, stack, metric)
-        if median is None or properties is None:
-            return Cell("-", beside=mark)
-        estimate = chain.overhead(step, stack, metric)
-        judged = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == metric]
-        rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
-        budgets = chain.limits(step, stack, metric)
-        overhead = self.overhead(step, stack, metric, unit)
-        verdicts = [f"{self._verdict(step, stack, item)} ({_bound(item, properties, unit)})" for item in judged]
-        # Other metrics than the time show the interval only with a budget, to keep the tables short.
-        shows_interval = estimate and (metric == "seconds" or judged)
-        interval = unit.interval(estimate.low, estimate.high, budgets) if estimate and shows_interval else ""
-        beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
-        return Cell(
-            "\n".join(filter(None, (format_quantity(median, properties.unit), _rate(rate)))),
-            beside="\n".join(beside),
-            outcome=worst(judgement.outcome for judgement in judged),
-            numbers={
-                f"median ({properties.unit})" if properties.unit else "median": median,
-                **({"rate (B/s)": rate} if rate else {}),
-                **overhead_numbers(estimate),
-                **_budget_numbers(judged),
-            },
+    def figure(self, step: str, stack: str, metric: str = "seconds") -> Figure:
+        """Return a metric of a step on a stack as reports show it."""
+        chain, verdicts = self.chain, verdicts_of(self.results, self.chain, step, stack)
+        return Figure(
+            chain.reading(step, stack, metric),
+            self.mark(step, stack),
+            chain.note(step, stack),
+            chain.reading(step, stack, "throughput") if metric == "seconds" else None,
+            tuple(verdict for verdict in verdicts if verdict.judgement.budget.metric == metric),
+            is_remarked=metric in self._remarked,
+            is_so_far=self.is_so_far,
         )
 
-    def _verdict(self, step: str, stack: str, judgement: Judgement) -> str:
-        """Return a verdict as tables show it."""
-        sign = f"{SIGNS[judgement.outcome]}{_after(judgement)}" if judgement.final else "not judged"
-        doubtful = ", doubtful" if doubts(self.chain, step, stack, judgement) else ""
-        outcome = outcome_in_words(self.results, self.chain, step, stack, judgement)
-        return f"{sign}{doubtful}{', expected' if outcome == AS_EXPECTED else ''}"
+
+def verdicts_of(results: Results, chain: ChainResults, step: str, stack: str) -> Iterator[ShownVerdict]:
+    """Yield the verdicts on a step on a stack."""
+    for judgement in chain.judgements_of(step, stack):
+        expected = judgement.outcome == "fail" and is_expected(results, chain, step, stack, judgement)
+        yield ShownVerdict(judgement, expected, bool(doubts(chain, step, stack, judgement)))
+
+
+def is_expected(
+    results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement | None = None
+) -> bool:
+    """Whether a failure was expected, by the reason in a budget or by pytest's mark xfail.
+
+    With a `judgement`, only the reason in its own budget counts.
+    """
+    reason = judgement.budget.xfail if judgement else chain.expected(step, stack)
+    test = None if reason else results.test(chain, step, stack)
+    return bool(reason) or (test is not None and test.outcome == "xfailed")
 
 
 def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
@@ -315,59 +430,6 @@ def of_step(by_step: Mapping[str, Any], step: str, default: Any) -> Any:
 
 def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
     return f"{stack}: {chain.note(step, stack)}"
-
-
-def is_expected(
-    results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement | None = None
-) -> bool:
-    """Whether a failure was expected, by the reason in a budget or by pytest's mark xfail.
-
-    With a `judgement`, only the reason in its own budget counts.
-    """
-    test = results.test(chain, step, stack)
-    reason = judgement.budget.xfail if judgement else chain.expected(step, stack)
-    return bool(reason) or (test is not None and test.outcome == "xfailed")
-
-
-def outcome_in_words(results: Results, chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
-    """Return how a limit ended: kept, broken, broken as expected, undecided or not judged."""
-    if judgement.final is None:
-        return "not judged"
-    if judgement.outcome == "fail" and is_expected(results, chain, step, stack, judgement):
-        return AS_EXPECTED
-    return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
-
-
-def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
-    """Return the budget of a verdict: ``max 30 %`` or ``min 100.0 MiB/s``."""
-    budget = judgement.budget
-    if budget.limit is None:
-        return f"max {unit.limit(budget.overhead or 0.0)}"
-    return f"{'max' if metric.better == 'lower' else 'min'} {format_quantity(budget.limit, metric.unit)}"
-
-
-def _after(judgement: Judgement) -> str:
-    """Return ``@N`` if a verdict was decided after N rounds, before the last planned one."""
-    final = judgement.final
-    return f"@{final.decided_after}" if final and final.stopped_early else ""
-
-
-def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
-    """Return the budgets of a cell and the worst verdict on them. Overheads are fractions."""
-    numbers: dict[str, float | str] = {}
-    for judgement in judged:
-        if judgement.budget.overhead is not None:
-            numbers["budget"] = judgement.budget.overhead
-        if judgement.budget.limit is not None:
-            numbers["limit"] = judgement.budget.limit
-        if judgement.final and judgement.final.decided_after:
-            numbers["decided after"] = judgement.final.decided_after
-    outcome = worst(judgement.outcome for judgement in judged)
-    return {**numbers, "verdict": outcome} if outcome else numbers
-
-
-def _rate(rate: float | None) -> str:
-    return format_quantity(rate, METRICS["throughput"].unit) if rate else ""
 
 
 def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:
@@ -462,11 +524,3 @@ def _error_rate(chain: ChainResults) -> str:
     if all(judgement.budget.overhead is None for judgement in judged):
         return ""
     return error_rate(chain)
-
-
-def budget_in_words(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
-    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
-    if budget.limit is None:
-        return f"{budget.metric}, budget {(budget.overhead or 0) * 100:g} %"
-    limit = format_quantity(budget.limit, metric.unit if metric else "")
-    return f"{budget.metric}, budget at {'least' if metric and metric.better == 'higher' else 'most'} {limit}"

@@ -14,8 +14,9 @@ from pytest_fsstack.judging.repetition import describe as describe_repetition
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, title_of
-from pytest_fsstack.units import NO_INTERVAL, visible
+from pytest_fsstack.report.model import DETAILS, Cell, Grid, View, heading, title_of
+from pytest_fsstack.report.wording import LEGEND
+from pytest_fsstack.units import visible
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
 _RESET = "\x1b[0m"
@@ -40,7 +41,7 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
     metrics = ["seconds", "throughput", *(main_metric(chain, step) for step in chain.steps)]
     results = settle(Results(chains=[chain]), None if chain.only_counts else metrics)
     (chain,) = results.chains
-    view = View(chain, results)
+    view = View(chain, results, is_so_far=True)
     if chain.only_counts:
         tables = [grid for name, options in chain.tables if name == "counts" for grid in counts(view, **options)]
     else:
@@ -50,11 +51,9 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
 
 
 def _begun(chain: ChainResults, grid: Grid) -> Grid:
-    """Return a table without the stacks that the answer names as unmeasured, and without missing intervals."""
+    """Return a table without the stacks that the answer names as unmeasured."""
     begun = {info.label for info in chain.stacks.values() if any(chain.measures(step, info.id) for step in chain.steps)}
-    measured = [row for row in grid.rows if row[0].text in begun]
-    rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
-    return replace(grid, rows=rows)
+    return replace(grid, rows=[row for row in grid.rows if row[0].text in begun])
 
 
 def answer_lines(results: Results) -> list[str]:

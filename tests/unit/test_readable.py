@@ -15,7 +15,7 @@ from pytest_fsstack.records.results import Results, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN
-from pytest_fsstack.report.model import COLOURS
+from pytest_fsstack.report.wording import COLOURS
 from tests.unit.report.results import measured
 
 ROOT = Path(__file__).parents[2]

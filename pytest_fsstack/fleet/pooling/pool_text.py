@@ -10,7 +10,8 @@ import msgspec
 from pytest_fsstack.fleet.pooling.pool import HostFigure, Pool, Pooled
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import markdown, terminal
-from pytest_fsstack.report.model import SIGNS, Cell, Grid
+from pytest_fsstack.report.model import Cell, Grid
+from pytest_fsstack.report.wording import SIGNS
 from pytest_fsstack.units import OverheadUnit, first_names, visible
 
 #: The p value of Cochran's Q below which a report says that hosts differ. All series share it.

@@ -1,0 +1,66 @@
+"""The words of reports: how limits end, signs and colours of verdicts, budgets."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import Judgement
+from pytest_fsstack.records.sample import Metric
+from pytest_fsstack.records.verdicts import Outcome
+from pytest_fsstack.units import OverheadUnit, format_quantity
+
+#: Units of costs. The page and pictures have ratios.
+RATIOS, PERCENT = OverheadUnit(True), OverheadUnit()
+#: Signs of verdicts in tables without colours.
+SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
+#: The colours of verdicts, as classes.
+TONES: dict[Outcome, str] = {"pass": "good", "fail": "bad", "inconclusive": "open"}
+#: How a limit ends.
+Ending = Literal["kept", "broken", "broken as expected", "undecided", "not judged"]
+#: How a limit ended that was expected to be broken, and is.
+AS_EXPECTED: Ending = "broken as expected"
+#: Marks an overhead that is known only to the resolution of its figures.
+COARSE = "~"
+#: Marks an overhead that seems to contradict the medians beside it.
+CONTRADICTS = "\N{NOT EQUAL TO}"
+
+#: The legend of good and bad cells in most tables, for Markdown.
+COLOURS = (
+    "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
+    "rounds, and by more than 1 %."
+)
+
+LEGEND = (
+    "pass: within its budget (in parentheses); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
+    "(the figures are those of all rounds)"
+)
+
+
+def ending_of(judgement: Judgement, *, is_expected: bool) -> Ending:
+    """Return how a limit ended, whose failure may have been expected."""
+    if judgement.final is None:
+        return "not judged"
+    if judgement.outcome == "fail":
+        return AS_EXPECTED if is_expected else "broken"
+    return "kept" if judgement.outcome == "pass" else "undecided"
+
+
+def limit_text(budget: Budget, metric: Metric | None, unit: OverheadUnit) -> str:
+    """Return the limit of a budget: ``30 %``, ``x1.3`` or ``2 s``."""
+    if budget.limit is None:
+        return unit.limit(budget.overhead or 0.0)
+    return format_quantity(budget.limit, metric.unit if metric else "")
+
+
+def budget_in_words(budget: Budget, metric: Metric | None, unit: OverheadUnit = PERCENT) -> str:
+    """Return a budget: ``budget 30 %``, or ``budget at most 2 s``."""
+    bound = ""
+    if budget.limit is not None:
+        bound = "at least " if metric and metric.better == "higher" else "at most "
+    return f"budget {bound}{limit_text(budget, metric, unit)}"
+
+
+def times(overhead: float) -> str:
+    """Return a cost as a number of times: ``1.30`` for 30 %."""
+    return RATIOS.signed(overhead).removeprefix("x")
