@@ -8,7 +8,7 @@ from math import exp, log1p
 
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, rates, run, sigma_of
 from benchmarks.turns import KERNELS, in_turns
-from pytest_fsstack.judging.course import KernelBoot, Policy
+from pytest_fsstack.judging.cells import KernelBoot, Policy
 from pytest_fsstack.records.verdicts import Looks
 
 #: The standard deviation between boots.

@@ -8,7 +8,7 @@ from itertools import chain, count
 from math import log1p
 
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, run, share, sigma_of
-from pytest_fsstack.judging.course import Policy
+from pytest_fsstack.judging.cells import Policy
 from pytest_fsstack.records.budget import Budget
 
 _TROUBLE = MACHINES["outliers x3, 5 %"]

@@ -8,7 +8,7 @@ from math import exp, log1p
 
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, Trouble, course_of, rates, run, share, sigma_of
 from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs
-from pytest_fsstack.judging.course import Cell, Policy
+from pytest_fsstack.judging.cells import Cell, Policy
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.verdicts import Looks
 

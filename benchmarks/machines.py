@@ -12,17 +12,17 @@ from math import cos, exp, log, log1p, pi, sqrt
 
 from tabulate import tabulate
 
-from pytest_fsstack.judging.course import (
+from pytest_fsstack.judging.cells import (
     Cell,
     CellRun,
     ChainPlan,
-    Course,
     KernelBoot,
     PlannedStack,
     PlannedTest,
     Policy,
     StepRun,
 )
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.repetition import RepeatCount
 from pytest_fsstack.judging.verdict import judge
 from pytest_fsstack.records.budget import Budget

@@ -11,7 +11,7 @@ import statistics
 from math import exp, log, log1p
 
 from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share_of, sigma_of
-from pytest_fsstack.judging.course import CellRun, StepRun
+from pytest_fsstack.judging.cells import CellRun, StepRun
 from pytest_fsstack.judging.repetition import RepeatCount
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import Sample

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import log1p
 
 from benchmarks.machines import BUDGET, CVS, MACHINES, STEP, Table, Trouble, above, course_of, run, share_of, sigma_of
-from pytest_fsstack.judging.course import Policy
+from pytest_fsstack.judging.cells import Policy
 from pytest_fsstack.judging.verdict import judge
 from pytest_fsstack.records.verdicts import Looks
 

@@ -22,28 +22,28 @@ import glob
 import random
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from pytest_fsstack.judging import programs
 from pytest_fsstack.judging.carry_over import remark
-from pytest_fsstack.judging.conditions import Rule, first_broken, given_up, summary
+from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, Policy, Round, StepRun, stack_on
+from pytest_fsstack.judging.conditions import first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
 from pytest_fsstack.judging.readings import Readings
-from pytest_fsstack.judging.repetition import RepeatCount, Repeated, combined
+from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.conditions import Conditions
 from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
-from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks, Verdict
 
 #: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
@@ -54,164 +54,6 @@ _BOOT_ERROR_RATES = (
 
 
 _Value = TypeVar("_Value")
-
-
-class KernelBoot(NamedTuple):
-    """A boot of a kernel: the kernel's name, and the boot's number from 0."""
-
-    kernel: str = ""
-    boot: int = 0
-
-
-class Cell(NamedTuple):
-    """A stack on a kernel in one of its boots."""
-
-    stack: str
-    kernel: str = ""
-    boot: int = 0
-
-    @property
-    def kernel_boot(self) -> KernelBoot:
-        return KernelBoot(self.kernel, self.boot)
-
-
-class PlannedStack(msgspec.Struct, frozen=True):
-    """A stack of a chain: its text, the steps to run on it, and the requirements that its machine does not meet."""
-
-    spec: str
-    steps: tuple[str, ...]
-    lacks: tuple[str, ...] = ()
-    encrypts: bool = False
-    settings: dict[str, str] = {}
-    #: Whether the user gave its name.
-    named: bool = False
-    #: Whether the kernel's own ciphers encrypt in one of its layers.
-    kernel_cipher: bool = False
-
-
-class PlannedTest(msgspec.Struct, frozen=True):
-    """A selected test: a step on a stack, its budgets, and why it must measure something (empty if it need not).
-
-    `id` is its node id.
-    """
-
-    step: str
-    stack: str
-    budgets: tuple[Budget, ...] = ()
-    promise: str = ""
-    #: Whether the class promised to measure, so another test of it may keep the promise.
-    of_class: bool = False
-    id: str = ""
-
-
-class ChainPlan(msgspec.Struct, frozen=True):
-    """A chain as collected in one process: the stacks, the steps and the budgets."""
-
-    id: str
-    device: str
-    baseline: str
-    steps: tuple[str, ...]
-    stacks: Mapping[str, PlannedStack]
-    tests: tuple[PlannedTest, ...] = ()
-    #: The control, a second copy of the baseline. Empty if there is none.
-    control: str = ""
-    #: How often steps should run in each round, if not once.
-    repeats: Mapping[str, RepeatCount] = {}
-    groups: Mapping[str, str] = {}
-    remarks: tuple[str, ...] = ()
-    tables: tuple[tuple[str, dict[str, Any]], ...] = ()
-    #: The number of rounds that its marker names. 0: the session's looks.
-    rounds: int = 0
-    #: Whether the CPU of its machine is emulated.
-    emulated: bool = False
-
-
-@dataclass(frozen=True)
-class Policy:
-    """The policy of a session for all of its courses, from the options.
-
-    `discard` are the rules that discard rounds. `sharing` is the number of budgets that share the error rate. Above 1,
-    fresh rounds must confirm a failure. `limit` is the allowed overhead of a kernel over the first one (0.05 is 5 %;
-    None: not judged). `allowed` are patterns of tests or reasons whose budgets may stay unjudged in a `strict` session.
-    """
-
-    looks: Looks = field(default_factory=Looks)
-    seed: int = 0
-    strict: bool = False
-    missing_fails: bool = False
-    #: Whether an expected failure counts as a failure (--runxfail).
-    runxfail: bool = False
-    discard: tuple[Rule, ...] = ()
-    #: Whether each stack runs only once, as a trial, without judging.
-    once: bool = False
-    #: Whether `looks` apply to all chains, also to those whose marker names a number of rounds.
-    looks_for_all: bool = False
-    sharing: int = 0
-    limit: float | None = None
-    #: Whether budgets on time are judged on emulated CPUs too (--fsstack-judge-emulated).
-    judges_emulated: bool = False
-    allowed: tuple[str, ...] = ()
-
-    def looks_of(self, plan: ChainPlan) -> Looks:
-        """Return the looks of a chain."""
-        # A verdict needs the rounds of the session.
-        judged = self.limit is not None or any(test.budgets for test in plan.tests)
-        own = 0 if self.looks_for_all or judged else plan.rounds
-        rounds = 1 if self.once else own
-        return Looks.fixed(rounds, self.looks.alpha) if rounds else self.looks
-
-
-class Round(NamedTuple):
-    """A round to run: its number from 0, its cells in order, and the repetitions of its steps."""
-
-    number: int
-    order: tuple[Cell, ...]
-    repetitions: Mapping[str, int]
-
-
-#: The result of a step in one run. "left out" means skipped before any fixture was set up.
-Ending = Literal["", "failed", "skipped", "left out"]
-
-
-class StepRun(msgspec.Struct, frozen=True):
-    """A step in one run of a cell: a sample of each repetition, and their total duration."""
-
-    step: str
-    samples: tuple[Sample, ...] = ()
-    seconds: float = 0.0
-    ending: Ending = ""
-    #: The error as pytest shows it, or the reason of a skip.
-    cause: str = ""
-    #: Whether the step failed during setup.
-    in_setup: bool = False
-    #: Whether it was skipped because the machine does not meet a requirement of its workload.
-    lacking: bool = False
-    #: Why it failed in one line, or why that was expected.
-    reason: str = ""
-
-
-class CellRun(msgspec.Struct, frozen=True):
-    """One run of a cell: its steps up to the one that ended it, the duration, and the details of the stack."""
-
-    steps: tuple[StepRun, ...]
-    seconds: float = 0.0
-    mounts: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    tools: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class NotRun:
-    """Why a test did not run to its end. `lacking`: the machine does not meet a requirement of its stack or workload.
-
-    `of_baseline`: the baseline cannot run, so there is nothing to compare with. `skipped`: the code of a test skips it,
-    or an earlier step ended with a skip or an expected failure.
-    """
-
-    text: str
-    lacking: bool = False
-    of_baseline: bool = False
-    skipped: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -279,13 +121,12 @@ class Course:
         self._carry_over_between: list[CarryOver] = []
         repeats = {} if policy.once else next(iter(plans.values())).repeats
         self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
-        self._not_run: dict[tuple[str, str], NotRun] = {}
-        #: The result of each step in its last run, by step and cell.
-        self._endings: dict[tuple[str, str], Ending] = {}
-        #: Why the last run of a step was skipped, or failed as expected, by step and cell.
-        self._skips: dict[tuple[str, str], str] = {}
-        #: By cell: a failed step that has no report of its own (its index and its error).
-        self._causes: dict[str, tuple[int, str]] = {}
+        self.endings = Endings(
+            self.chain,
+            self._tests,
+            {name: self._plan_of(name).stacks[cell.stack].steps for name, cell in self.cells.items()},
+            {name: self._label(name) for name in self.cells},
+        )
         self._concluded = False
         #: Errors about budgets whose metric no step records, since the first round. Each is there once.
         self.impossible: dict[str, None] = {}
@@ -441,46 +282,12 @@ class Course:
             self._drop_without_baseline(cell, run.steps[0].reason)
 
     def _add_step(self, name: str, run: StepRun) -> None:
-        results, step = self.chain, run.step
-        self._endings[step, name] = run.ending
-        if run.ending in ("skipped", "left out"):
-            self._skips[step, name] = run.cause or run.reason or "it was skipped"
-        if repeated := self._repeated.get(step):
-            repeated.add(name, results.rounds, run.samples, run.seconds)
-        if run.ending == "left out":
-            # This skip says nothing about the other steps.
-            results.notes.setdefault(step, {})[name] = f"skipped: {run.cause}" if run.cause else "skipped"
-            return
+        if repeated := self._repeated.get(run.step):
+            repeated.add(name, self.chain.rounds, run.samples, run.seconds)
         # A median of fewer repetitions would not be comparable with that of other stacks.
-        if len(run.samples) == (repeated.count if repeated else 1):
-            results.add(step, name, combined(run.samples))
-        if run.ending:
-            self._record_end(name, run)
-
-    def _record_end(self, name: str, run: StepRun) -> None:
-        """Record why a step and the ones after it have no samples."""
-        results, steps = self.chain, self._plan_of(name).stacks[self.cells[name].stack].steps
-        what: str = run.ending
-        text = run.reason
-        if run.ending == "skipped":
-            # An expected failure counts as skipped, and has no cause.
-            what = "was skipped" if run.cause else "failed as expected"
-            text = run.cause or run.reason.removeprefix("expected to fail").removeprefix(": ")
-        why = f": {text}" if text else ""
-        note = f"{what} in round {results.rounds}{why}"
-        results.notes.setdefault(run.step, {})[name] = note
-        skip = {"lacking": run.lacking, "skipped": not run.lacking} if run.ending == "skipped" else {}
-        # An expected failure has no cause. It is reported as it ran.
-        if run.ending == "skipped" and run.cause:
-            self._not_run[run.step, name] = NotRun(run.cause, **skip)
-        for later in steps[steps.index(run.step) + 1 :]:
-            results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")
-            reason = NotRun(f"not run: {run.step} {what} on {self._label(name)}{why}", **skip)
-            self._not_run.setdefault((later, name), reason)
-        if run.ending == "failed" and (run.step, name) not in self._tests:
-            # The step was not selected, so it has no report. Steps that depend on it report its error.
-            text = f"{run.step} failed on {self._label(name)}{why}\n\n{run.cause}".rstrip()
-            self._causes[name] = (results.steps.index(run.step), text)
+        if run.ending != "left out" and len(run.samples) == (repeated.count if repeated else 1):
+            self.chain.add(run.step, name, combined(run.samples))
+        self.endings.add(name, run)
 
     def _plan_of(self, name: str) -> ChainPlan:
         return self._plans[self.cells[name].kernel_boot]
@@ -492,12 +299,12 @@ class Course:
         """Drop a cell if the machine does not meet its requirements, or those of its baseline."""
         plan, cell = self._plan_of(name), self.cells[name]
         lacks = plan.stacks[cell.stack].lacks
-        text, of_baseline = "; ".join(lacks), not lacks
+        text = "; ".join(lacks)
         if not lacks and plan.baseline in plan.stacks and (lacks := plan.stacks[plan.baseline].lacks):
             text = f"the baseline {self._label(self.chain.reference(name))} cannot run here ({'; '.join(lacks)})"
             text += ": name another one with --fsstack-baseline"
         if lacks:
-            self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
+            self.drop(cell, End("not run", f"{self._label(name)}: {text}", text, "lacking"))
 
     def _drop_without_baseline(self, cell: Cell, reason: str) -> None:
         """Drop all cells of a kernel whose baseline fails in setup: nothing could be compared with it."""
@@ -506,27 +313,19 @@ class Course:
         text = f"the chain was ended in round 1, because the baseline {baseline} failed in setup{why}"
         for other in self.cells.values():
             if other.kernel_boot == cell.kernel_boot and other != cell:
-                self.drop(other, NotRun(text, of_baseline=True), note=text)
+                self.drop(other, End("not run", text, text, "baseline"))
 
-    def drop(self, cell: Cell, reason: NotRun, note: str) -> None:
-        """Drop a cell that cannot run any more, with a note for the tables."""
-        name = self.name(cell)
-        self.planner.ended.add(name)
-        for step in self._plan_of(name).stacks[cell.stack].steps:
-            self.chain.notes.setdefault(step, {}).setdefault(name, note)
-            self._not_run.setdefault((step, name), reason)
+    def drop(self, cell: Cell, end: End) -> None:
+        """Drop a cell that cannot run any more."""
+        self.planner.ended.add(self.name(cell))
+        self.endings.drop(self.name(cell), end)
 
     def lose(self, kernel_boot: KernelBoot) -> None:
         """Drop all cells of a kernel that went down, unless the course is over."""
         text = f"the kernel {kernel_boot.kernel} went down"
         for cell in self.cells.values():
             if cell.kernel_boot == kernel_boot and not self._concluded:
-                self.drop(cell, NotRun(text), text)
-
-    @property
-    def failures(self) -> int:
-        """Return the number of failed tests, without those of the control."""
-        return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.chain.controls)
+                self.drop(cell, End("not run", text, text))
 
     def _forget(self) -> None:
         """Forget what was computed from earlier rounds."""
@@ -623,7 +422,7 @@ class Course:
         self._concluded = True
         results = self.chain
         for (step, name), test in self._tests.items():
-            measured = results.of(step, name) or self._only_prepares(step, name)
+            measured = results.of(step, name) or self.endings.only_prepares(step, name)
             if test.budgets and not (measured or self.policy.once):
                 # Otherwise reports would leave out that these budgets were not judged.
                 judge_all(results, step, name, *test.budgets)
@@ -736,12 +535,7 @@ class Course:
     @property
     def waived(self) -> int:
         """Return the number of budgets of preparing tests, which have no timed block."""
-        return sum(len(test.budgets) for key, test in self._tests.items() if self._only_prepares(*key))
-
-    def _only_prepares(self, step: str, name: str) -> bool:
-        """Whether a test needs no timed block, and its step ran without one, be it on other stacks."""
-        ran = any(self._endings.get((step, other)) == "" for other in self.cells)
-        return ran and step not in self.chain.measured and not self._promise(step, name)
+        return sum(len(test.budgets) for key, test in self._tests.items() if self.endings.only_prepares(*key))
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
@@ -798,16 +592,16 @@ class Course:
     def outcome(self, step: str, cell: Cell, rerun_command: Callable[[], str] = str) -> Outcome:
         """Decide the outcome of a test. `rerun_command` returns the command that runs it alone."""
         name = self.name(cell)
-        ending, key = self._endings.get((step, name)), (step, name)
-        if cause := self._cause(step, name):
-            return Outcome("failed", cause, in_setup=True)
-        if ending == "failed":
+        end = self.endings.of(step, name)
+        if error := self.endings.failure_before(step, name):
+            return Outcome("failed", error, in_setup=True)
+        if end.kind == "failed":
             return Outcome("failed", as_run=True)
-        if ending != "" or key in self._not_run:
+        if end.kind != "":
             if self.chain.worst(step, name) == "fail" and not self.chain.expected(step, name):
                 # A skip in a later round undoes no verdict.
                 return structs.replace(self._of_budgets(self.readings, step, name, rerun_command), in_setup=True)
-            return self._of_not_run(step, name)
+            return self._of_not_run(step, name, end)
         if outcome := self._of_rounds(step, name):
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
@@ -836,14 +630,6 @@ class Course:
             nodeid = f"{between.id}::{step} on {stack} against {between.reference(stack)}"
             yield nodeid, self._of_budgets(readings, step, stack, str)
 
-    def _cause(self, step: str, name: str) -> str:
-        """Return the error of a step that the test depends on or is compared with, or an empty text."""
-        for of in (name, self.chain.reference(name)):
-            index, text = self._causes.get(of, (len(self.chain.steps), ""))
-            if step in self.chain.steps[index:]:
-                return text
-        return ""
-
     @property
     def _strict(self) -> bool:
         # If consequences of a failure failed too, pytest would stop at one of them, and not show the cause.
@@ -854,25 +640,19 @@ class Course:
         over = self._run >= self.chain.looks.max_rounds
         return "" if over or not self.stopped else "; no more rounds ran, because enough tests have failed (--maxfail)"
 
-    def _of_not_run(self, step: str, name: str) -> Outcome:
-        ending = self._endings.get((step, name))
-        skip = NotRun(self._skips.get((step, name), ""), skipped=True)
-        reason = self._not_run.get((step, name), skip if ending else NotRun("not run: the session was stopped before"))
-        if self.policy.missing_fails and reason.lacking:
-            return Outcome("failed", f"{reason.text} (--fsstack-if-unavailable=fail)", in_setup=True)
-        budgets = self._tests[step, name].budgets if self._promise(step, name) and not self.policy.once else ()
+    def _of_not_run(self, step: str, name: str, end: End) -> Outcome:
+        if self.policy.missing_fails and end.because == "lacking":
+            return Outcome("failed", f"{end.text} (--fsstack-if-unavailable=fail)", in_setup=True)
+        promised = self.endings.promise(step, name) and not self.policy.once
+        budgets = self._tests[step, name].budgets if promised else ()
         compares = any(budget.overhead is not None for budget in budgets)
-        if reason.of_baseline and compares and not (reason.lacking or self.stopped):
-            return Outcome("failed", f"its budget has nothing to compare with: {reason.text}", in_setup=True)
+        if end.because == "baseline" and compares and not self.stopped:
+            return Outcome("failed", f"its budget has nothing to compare with: {end.text}", in_setup=True)
         # If an earlier step has failed, its own report is red.
-        if (
-            budgets
-            and (reason.lacking or reason.skipped or reason.of_baseline)
-            and not self._may_stay_unjudged(step, name, reason.text)
-        ):
-            return Outcome("failed", self._unjudged_text(name, reason.text), in_setup=True, overrules=True)
-        as_run = bool(ending)
-        return Outcome("skipped", "" if as_run else reason.text, in_setup=not as_run, as_run=as_run)
+        if budgets and end.because and not self._may_stay_unjudged(step, name, end.text):
+            return Outcome("failed", self._unjudged_text(name, end.text), in_setup=True, overrules=True)
+        as_run = end.kind != "not run"
+        return Outcome("skipped", "" if as_run else end.text, in_setup=not as_run, as_run=as_run)
 
     def _may_stay_unjudged(self, step: str, name: str, reason: str) -> bool:
         """Whether the budgets of a test need no verdict: always without --fsstack-strict."""
@@ -883,19 +663,9 @@ class Course:
         allowing = allowing_option(reason.removeprefix(f"{self._label(name)}: "))
         return f"its budget is not judged: {reason} (--fsstack-strict)\n\n  allow:   {allowing}"
 
-    def _promise(self, step: str, name: str) -> str:
-        """Return why a test should have measured something, or an empty text.
-
-        A budget of a class, the ini or the command line applies to the steps that measure, and others are waived.
-        """
-        test, measured = self._tests[step, name], self.chain.measured
-        if test.budgets and step in measured:
-            return test.promise or "has a budget"
-        return "" if test.of_class and measured else test.promise
-
     def _of_rounds(self, step: str, name: str) -> Outcome | None:
         """Return the outcome of a test that has no rounds to judge, or None."""
-        results, promise = self.chain, self._promise(step, name)
+        results, promise = self.chain, self.endings.promise(step, name)
         if reason := results.incomplete(step, name):
             return Outcome("failed", f"{step} on {name} failed: {reason}")
         if results.discarded and not results.rounds:
@@ -967,8 +737,3 @@ def is_allowed(patterns: Iterable[str], name: str, reason: str) -> bool:
 def allowing_option(text: str) -> str:
     """Return the option that allows all reasons and names that contain a text, for a shell."""
     return f"--fsstack-allow-unjudged={shlex.quote(f'*{glob.escape(text)}*')}"
-
-
-def stack_on(stack: str, kernel: str) -> str:
-    """Return the name of a stack on a kernel, in tables and test ids."""
-    return f"{stack}:{kernel}" if kernel else stack

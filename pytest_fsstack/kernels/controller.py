@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack.judging.course import Cell, ChainPlan, Course, KernelBoot, Policy
+from pytest_fsstack.judging.cells import Cell, ChainPlan, KernelBoot, Policy
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import SHUTDOWN_SECONDS, Description
@@ -217,7 +218,7 @@ class Controller:
             self._after_round(course)
             self._readings = None
             self._show(chain)
-        course.stopped = bool(limit) and sum(each.failures for each in self._courses.values()) >= limit
+        course.stopped = bool(limit) and sum(each.endings.failures for each in self._courses.values()) >= limit
         if course.stopped or not nodes or (this := course.next_round()) is None:
             return []
         self._readings = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))

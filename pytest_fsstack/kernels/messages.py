@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack.judging.course import CellRun, ChainPlan, Figures, Outcome
+from pytest_fsstack.judging.cells import CellRun, ChainPlan
+from pytest_fsstack.judging.course import Figures, Outcome
 
 
 class Collected(msgspec.Struct, tag=True):

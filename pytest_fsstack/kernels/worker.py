@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging.course import Policy, Round
+from pytest_fsstack.judging.cells import Policy, Round
 from pytest_fsstack.kernels.messages import Collected, Measured, Report, Turn
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of

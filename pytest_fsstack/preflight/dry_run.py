@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
-from pytest_fsstack.judging.course import ChainPlan
+from pytest_fsstack.judging.cells import ChainPlan
 from pytest_fsstack.preflight.announcement import runs_before
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.preflight.runs import Runs, runs_of

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from pytest_fsstack.judging.course import ChainPlan, Course, KernelBoot
+from pytest_fsstack.judging.cells import ChainPlan, KernelBoot
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.session.duration import seconds_of_run
 

@@ -12,7 +12,8 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.hooks import PARSER
-from pytest_fsstack.judging.course import Cell, Course, KernelBoot, Policy
+from pytest_fsstack.judging.cells import Cell, KernelBoot, Policy
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
 from pytest_fsstack.options.settings import Settings
@@ -77,7 +78,7 @@ class Loop:
     def _ends_the_session(self, course: Course) -> bool:
         """Whether enough tests have failed to end the session (-x)."""
         limit = self.config.getoption("maxfail", 0)
-        return bool(limit) and course.failures >= limit
+        return bool(limit) and course.endings.failures >= limit
 
     def pytest_enter_pdb(self) -> None:
         self.progress.leave()

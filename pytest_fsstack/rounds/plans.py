@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.judging.course import ChainPlan, PlannedStack, PlannedTest
+from pytest_fsstack.judging.cells import ChainPlan, PlannedStack, PlannedTest
 from pytest_fsstack.machine.emulation import is_emulated
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.rounds.budgets import Budgets

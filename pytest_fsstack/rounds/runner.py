@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack.judging.course import CellRun, Course, Ending, Figures, Outcome, Round, StepRun
+from pytest_fsstack.judging.cells import CellRun, EndKind, Round, StepRun
+from pytest_fsstack.judging.course import Course, Figures, Outcome
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
@@ -210,7 +211,7 @@ def _fail(report: pytest.TestReport, text: str) -> None:
     vars(report).pop("wasxfail", None)
 
 
-def _ending_of(run: Run) -> Ending:
+def _ending_of(run: Run) -> EndKind:
     if run.left_out:
         return "left out"
     if not run.raised:

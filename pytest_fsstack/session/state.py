@@ -27,7 +27,8 @@ from pytest_fsstack.session.parameters import Parameters
 from pytest_fsstack.units import visible
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.course import Course, Policy
+    from pytest_fsstack.judging.cells import Policy
+    from pytest_fsstack.judging.course import Course
     from pytest_fsstack.records.results import Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
     from pytest_fsstack.rounds.progress import Progress
@@ -168,7 +169,7 @@ class Session:
     @property
     def policy(self) -> Policy:
         """Return the policy for running and judging chains."""
-        from pytest_fsstack.judging.course import Policy
+        from pytest_fsstack.judging.cells import Policy
 
         config, settings = self.config, self.settings
         once = bool(options.runs_once_by(config))

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.machines import course_of, run as run_course
 from pytest_fsstack import command
-from pytest_fsstack.judging.course import Cell, Policy
+from pytest_fsstack.judging.cells import Cell, Policy
 from pytest_fsstack.options import scenarios
 from pytest_fsstack.over_time.history import append, file_of
 from pytest_fsstack.records import saved

@@ -15,20 +15,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from benchmarks.machines import STEP, course_of, run
 from pytest_fsstack.judging.carry_over import in_words
-from pytest_fsstack.judging.conditions import Rule
-from pytest_fsstack.judging.course import (
+from pytest_fsstack.judging.cells import (
     Cell,
     CellRun,
     ChainPlan,
-    Course,
     KernelBoot,
-    NotRun,
-    Outcome,
     PlannedStack,
     PlannedTest,
     Policy,
     StepRun,
 )
+from pytest_fsstack.judging.conditions import Rule
+from pytest_fsstack.judging.course import Course, Outcome
+from pytest_fsstack.judging.endings import End
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import INITIAL_COUNT
@@ -160,7 +159,7 @@ def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
         course.end_round({})
     course.conclude()
     assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 8, "luks:new": 1}
-    assert course.failures == 1
+    assert course.endings.failures == 1
     assert course.outcome(STEP, Cell("luks", "new")).as_run
     assert course.outcome(STEP, Cell("luks", "old")).outcome == "passed"
     (judged,) = course.between().judgements_of(STEP, "luks:new")
@@ -538,7 +537,7 @@ TestAnyCourse.settings = settings(
 
 def test_a_cell_that_is_dropped_says_why_it_did_not_run() -> None:
     course = course_of(random.Random(1), stacks(0.3))
-    course.drop(Cell("luks"), NotRun("no disk"), "no disk")
+    course.drop(Cell("luks"), End("not run", "no disk", "no disk"))
     finished(course, slower)
     assert course.outcome(STEP, Cell("luks")) == Outcome("skipped", "no disk", in_setup=True)
     assert course.chain.note(STEP, "luks") == "no disk"

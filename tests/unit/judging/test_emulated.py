@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.course import (
+from pytest_fsstack.judging.cells import (
     Cell,
     CellRun,
     ChainPlan,
-    Course,
     KernelBoot,
     PlannedStack,
     PlannedTest,
     Policy,
     StepRun,
 )
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.judge import judge
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Unjudged

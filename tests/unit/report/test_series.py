@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, KernelBoot, PlannedStack, Policy, StepRun
+from pytest_fsstack.judging.cells import CellRun, ChainPlan, KernelBoot, PlannedStack, Policy, StepRun
+from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Results
