@@ -17,27 +17,24 @@ looks, discards, confirmation and controls.
 
 from __future__ import annotations
 
-import fnmatch
-import glob
 import random
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
-import msgspec
 from msgspec import structs
 
 from pytest_fsstack.judging import programs
 from pytest_fsstack.judging.carry_over import remark
 from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, Policy, Round, StepRun, stack_on
-from pytest_fsstack.judging.conditions import first_broken, given_up, summary
+from pytest_fsstack.judging.conditions import first_broken, given_up
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.decisions import Decision, Decisions
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
+from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
@@ -54,30 +51,6 @@ _BOOT_ERROR_RATES = (
 
 
 _Value = TypeVar("_Value")
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a test and its reason. `as_run`: the test ended in one of its runs, so that run is reported.
-
-    The outcome belongs to the call phase, or with `in_setup` to setup. `expected` is the reason for an expected
-    failure. `overrules`: marks and hooks that skip the test, or expect that it fails, do not change this failure.
-    """
-
-    outcome: Literal["passed", "failed", "skipped"]
-    text: str = ""
-    in_setup: bool = False
-    as_run: bool = False
-    expected: str = ""
-    overrules: bool = False
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """The figures of a test for other programs: facts, times in seconds, a group, and named values."""
-
-    facts: Mapping[str, Any]
-    seconds: tuple[float, ...]
-    group: str
-    properties: tuple[tuple[str, Any], ...]
 
 
 class Course:
@@ -213,17 +186,12 @@ class Course:
         return Round(self.chain.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
 
     @property
-    def _run(self) -> int:
-        """Return the number of rounds so far, of the plan or of the confirmation."""
-        return self.chain.rounds - (self.chain.confirmation.start if self.chain.confirmation else 0)
-
-    @property
     def too_many_discarded(self) -> bool:
         """Whether as many rounds were discarded as were planned."""
         return len(self.chain.discarded) >= self.chain.looks.max_rounds
 
     def _planned(self) -> list[str]:
-        over = self.too_many_discarded or self._run >= self.planner.looks.max_rounds
+        over = self.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
         return [] if over else self.planner.next_round()
 
     @property
@@ -344,9 +312,9 @@ class Course:
         self.chain.conditions.append(conditions)
         if self.chain.rounds == 1 and not self.policy.once:
             self._find_impossible()
-        if self._run in self.planner.looks.rounds:
+        if self.chain.rounds_of_phase in self.planner.looks.rounds:
             self._judge()
-            self.planner.look(self._run, self._verdicts())
+            self.planner.look(self.chain.rounds_of_phase, self._verdicts())
             if not self.chain.repeated:
                 self.chain.repeated = {
                     step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
@@ -544,7 +512,7 @@ class Course:
         """Return the progress of the chain after the last round."""
         confirming = self.chain.confirmation is not None
         return self._progress._replace(
-            round=max(1, self._run),
+            round=max(1, self.chain.rounds_of_phase),
             phase="confirming" if confirming else "planned",
             cells_run=self._cells_run,
             cells=self._cells_of_round,
@@ -585,155 +553,30 @@ class Course:
     @cached_property
     def rounds_left(self) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell, with the current one."""
-        return self.planner.rounds_left(self._run - bool(self._cells_of_round), confirms=self._may_confirm)
+        ended = self.chain.rounds_of_phase - bool(self._cells_of_round)
+        return self.planner.rounds_left(ended, confirms=self._may_confirm)
 
-    # -- outcomes ------------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def outcome(self, step: str, cell: Cell, rerun_command: Callable[[], str] = str) -> Outcome:
-        """Decide the outcome of a test. `rerun_command` returns the command that runs it alone."""
-        name = self.name(cell)
-        end = self.endings.of(step, name)
-        if error := self.endings.failure_before(step, name):
-            return Outcome("failed", error, in_setup=True)
-        if end.kind == "failed":
-            return Outcome("failed", as_run=True)
-        if end.kind != "":
-            if self.chain.worst(step, name) == "fail" and not self.chain.expected(step, name):
-                # A skip in a later round undoes no verdict.
-                return structs.replace(self._of_budgets(self.readings, step, name, rerun_command), in_setup=True)
-            return self._of_not_run(step, name, end)
-        if outcome := self._of_rounds(step, name):
-            # That a budget cannot be judged is not the failure that was expected.
-            return outcome
-        outcome = self._of_budgets(self.readings, step, name, rerun_command)
-        if outcome.outcome == "failed" and self.chain.worst(step, name) == "pass":
-            # Nor is it that a verdict is doubtful.
-            return outcome
-        return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self._strict))
+    def decision(self, step: str, cell: Cell, rerun_command: Callable[[], str] = str) -> Decision:
+        """Return the decision on a test. `rerun_command` returns the command that runs it alone."""
+        return self._decisions.of(step, self.name(cell), rerun_command)
+
+    @property
+    def _decisions(self) -> Decisions:
+        return Decisions(self.readings, self.endings, self.policy, self.stopped)
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
         """Return a test's figures for other programs, or None if nothing was measured."""
-        results, name = self.chain, self.name(cell)
-        if not (facts := programs.facts(self.readings, step, name)):
-            return None
-        properties = (
-            *programs.properties(self.readings, step, name, full=full),
-            ("summary", describe_shortly(self.readings, step, name)),
-        )
-        return Figures(facts, tuple(results.series(step, name, "seconds")), results.groups.get(step, step), properties)
+        return programs.figures(self.readings, step, self.name(cell), full=full)
 
-    def outcomes_between(self) -> Iterable[tuple[str, Outcome]]:
-        """Yield each verdict between kernels as a node id with an outcome."""
-        between = self.between()
-        readings = Readings(between)
-        for step, stack, _ in between.all_judgements():
-            nodeid = f"{between.id}::{step} on {stack} against {between.reference(stack)}"
-            yield nodeid, self._of_budgets(readings, step, stack, str)
-
-    @property
-    def _strict(self) -> bool:
-        # If consequences of a failure failed too, pytest would stop at one of them, and not show the cause.
-        return self.policy.strict and not self.stopped
-
-    @property
-    def _early_end(self) -> str:
-        over = self._run >= self.chain.looks.max_rounds
-        return "" if over or not self.stopped else "; no more rounds ran, because enough tests have failed (--maxfail)"
-
-    def _of_not_run(self, step: str, name: str, end: End) -> Outcome:
-        if self.policy.missing_fails and end.because == "lacking":
-            return Outcome("failed", f"{end.text} (--fsstack-if-unavailable=fail)", in_setup=True)
-        promised = self.endings.promise(step, name) and not self.policy.once
-        budgets = self._tests[step, name].budgets if promised else ()
-        compares = any(budget.overhead is not None for budget in budgets)
-        if end.because == "baseline" and compares and not self.stopped:
-            return Outcome("failed", f"its budget has nothing to compare with: {end.text}", in_setup=True)
-        # If an earlier step has failed, its own report is red.
-        if budgets and end.because and not self._may_stay_unjudged(step, name, end.text):
-            return Outcome("failed", self._unjudged_text(name, end.text), in_setup=True, overrules=True)
-        as_run = end.kind != "not run"
-        return Outcome("skipped", "" if as_run else end.text, in_setup=not as_run, as_run=as_run)
-
-    def _may_stay_unjudged(self, step: str, name: str, reason: str) -> bool:
-        """Whether the budgets of a test need no verdict: always without --fsstack-strict."""
-        return not self._strict or is_allowed(self.policy.allowed, self._tests[step, name].id, reason)
-
-    def _unjudged_text(self, name: str, reason: str) -> str:
-        # The same patterns must serve on all devices.
-        allowing = allowing_option(reason.removeprefix(f"{self._label(name)}: "))
-        return f"its budget is not judged: {reason} (--fsstack-strict)\n\n  allow:   {allowing}"
-
-    def _of_rounds(self, step: str, name: str) -> Outcome | None:
-        """Return the outcome of a test that has no rounds to judge, or None."""
-        results, promise = self.chain, self.endings.promise(step, name)
-        if reason := results.incomplete(step, name):
-            return Outcome("failed", f"{step} on {name} failed: {reason}")
-        if results.discarded and not results.rounds:
-            # The test itself succeeded, but could not be judged.
-            text = f"inconclusive: no round counts: {summary(results.discarded)}"
-            if self._strict and promise:
-                return Outcome("failed", f"{step} on {name}: {text} (--fsstack-strict)")
-            return Outcome("skipped", text)
-        if promise and not self.policy.once and not results.of(step, name):
-            return Outcome(
-                "failed",
-                f"this test {promise}, but measured nothing: put its work in `with timed(): ...`, or use the benchmark "
-                "fixture",
-            )
-        baseline = results.reference(name)
-        for judgement in results.judgements_of(step, name):
-            compared = judgement.verdict is not None and judgement.budget.overhead is not None
-            note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else ""
-            # A skip would leave the gate open unnoticed.
-            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT, Unjudged.NO_BASELINE):
-                why = f"; baseline {baseline}: {note}" if note else ""
-                text = f"{name}: {judgement.text}{why}{self._early_end}"
-                return Outcome("skipped" if self.stopped else "failed", text)
-        return self._of_emulation(step, name)
-
-    def _of_emulation(self, step: str, name: str) -> Outcome | None:
-        """Return the outcome of a test whose budgets are all kept, but for those not judged on an emulated CPU.
-
-        A sanity limit is no requirement of the user, so only --fsstack-strict insists on its verdict.
-        """
-        judgements = self.chain.judgements_of(step, name)
-        emulated = [judgement for judgement in judgements if judgement.unjudged is Unjudged.EMULATED]
-        if not emulated or any(judgement.outcome != "pass" for judgement in judgements if judgement not in emulated):
-            return None
-        text = f"{step} on {name}: {emulated[0].text}"
-        if not self._may_stay_unjudged(step, name, emulated[0].text):
-            return Outcome("failed", self._unjudged_text(name, emulated[0].text))
-        return Outcome("passed") if all(judgement.budget.sanity for judgement in emulated) else Outcome("skipped", text)
-
-    def _of_budgets(self, readings: Readings, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
-        """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
-        chain, strict = readings.chain, self._strict
-        worst = chain.worst(step, name)
-        if worst == "fail":
-            text = "\n".join([describe_failure(readings, step, name, rerun_command()), *doubts(self.readings)])
-            return Outcome("failed", text)
-        if worst == "inconclusive":
-            text = f"{describe_undecided(chain, step, name)}{self._early_end}"
-            # A budget that is expected to be broken has its own reason.
-            if strict or (chain.expected(step, name) and not self.policy.runxfail):
-                first = f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}"
-                again = [f"  again:   {command}" for command in filter(None, [rerun_command()])]
-                return Outcome("failed", "\n\n".join([first, *again]))
-            return Outcome("skipped", text)
-        if strict and (doubt := readings.doubt(step, name)):
-            return Outcome("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)")
-        return Outcome("passed")
+    def decisions_between(self) -> Iterable[tuple[str, Decision]]:
+        """Yield each verdict between kernels as a node id with a decision."""
+        readings = Readings(self.between())
+        for step, stack, _ in readings.chain.all_judgements():
+            nodeid = f"{readings.chain.id}::{step} on {stack} against {readings.chain.reference(stack)}"
+            yield nodeid, self._decisions.of_budgets(readings, step, stack, str)
 
 
 def _renamed(by_name: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
     return {names[name]: value for name, value in by_name.items()}
-
-
-def is_allowed(patterns: Iterable[str], name: str, reason: str) -> bool:
-    """Whether a pattern of --fsstack-allow-unjudged matches the name of what has a budget, or the reason."""
-    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in (name, reason))
-
-
-def allowing_option(text: str) -> str:
-    """Return the option that allows all reasons and names that contain a text, for a shell."""
-    return f"--fsstack-allow-unjudged={shlex.quote(f'*{glob.escape(text)}*')}"

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.judge import EMULATED
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.readings import Reading
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """The figures of a test for other programs: facts, times in seconds, a group, and named values."""
+
+    facts: Mapping[str, Any]
+    seconds: tuple[float, ...]
+    group: str
+    properties: tuple[tuple[str, Any], ...]
+
+
+def figures(readings: Readings, step: str, stack: str, *, full: bool) -> Figures | None:
+    """Return a test's figures for other programs, or None if nothing was measured."""
+    chain = readings.chain
+    if not (of_test := facts(readings, step, stack)):
+        return None
+    summary = ("summary", describe_shortly(readings, step, stack))
+    pairs = (*properties(readings, step, stack, full=full), summary)
+    return Figures(of_test, tuple(chain.series(step, stack, "seconds")), chain.groups.get(step, step), pairs)
 
 
 def facts(readings: Readings, step: str, stack: str) -> dict[str, Any]:

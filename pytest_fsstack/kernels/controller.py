@@ -238,7 +238,7 @@ class Controller:
             for place, plan in self._plans[chain].items():
                 cells = [(test.step, Cell(test.stack, *place)) for test in plan.tests]
                 reports[place] = [
-                    Report(step, cell.stack, course.outcome(step, cell), course.figures(step, cell, full=full))
+                    Report(step, cell.stack, course.decision(step, cell), course.figures(step, cell, full=full))
                     for step, cell in cells
                 ]
         self._progress.end()
@@ -327,9 +327,9 @@ class Controller:
                 course.conclude(self._comparisons)
                 self.results.chains += course.results()
                 self._counts.add(course.budgets, judged=course.judged)
-                for nodeid, outcome in course.outcomes_between():
+                for nodeid, decision in course.decisions_between():
                     # JUnit and the exit code treat each verdict as a test.
-                    report_verdict(self.config, nodeid, outcome.outcome, outcome.text)
+                    report_verdict(self.config, nodeid, decision)
             else:
                 self._counts.add(sum(len(test.budgets) for plan in plans.values() for test in plan.tests), judged=0)
         self._plans.clear()

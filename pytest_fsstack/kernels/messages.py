@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from pytest_fsstack.judging.cells import CellRun, ChainPlan
-from pytest_fsstack.judging.course import Figures, Outcome
+from pytest_fsstack.judging.decisions import Decision
+from pytest_fsstack.judging.programs import Figures
 
 
 class Collected(msgspec.Struct, tag=True):
@@ -31,11 +32,11 @@ class Measured(msgspec.Struct, tag=True):
 
 
 class Report(msgspec.Struct):
-    """The outcome of a test, with its figures for other programs."""
+    """The decision on a test, with its figures for other programs."""
 
     step: str
     stack: str
-    outcome: Outcome
+    decision: Decision
     figures: Figures | None
 
 

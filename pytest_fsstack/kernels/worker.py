@@ -116,7 +116,7 @@ class Worker:
             return None
         chain, step, stack = cell
         report = self._reports[step, stack]
-        self.runner.report(item, nextitem, chain, report.outcome, report.figures)
+        self.runner.report(item, nextitem, chain, report.decision, report.figures)
         return True
 
     @pytest.hookimpl(wrapper=True)

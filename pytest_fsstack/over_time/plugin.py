@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.judging.decisions import Decision
 from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.machine import identity, reading
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import ReportError
-from pytest_fsstack.rounds.protocol import Outcome, report_verdict
+from pytest_fsstack.rounds.protocol import report_verdict
 from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.units import counted
 
@@ -152,14 +153,13 @@ class Comparing:
         self.session.complete_results()
         now, then = self.session.results, list(self.then.values())
         if not now.chains:
-            self._report("fsstack-compare", "failed", "not compared with earlier runs: nothing was measured")
+            self._report("fsstack-compare", Decision("failed", "not compared with earlier runs: nothing was measured"))
             return
         if not self.anyway and (reasons := refusals({Path("this run"): now}, self.then)):
             message = f"not compared: {reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}"
             hint = "Leave these runs out, or add --fsstack-compare-anyway."
-            self._report(
-                "fsstack-compare", "failed", "\n".join([message, "", *(f"  {reason}" for reason in reasons), "", hint])
-            )
+            text = "\n".join([message, "", *(f"  {reason}" for reason in reasons), "", hint])
+            self._report("fsstack-compare", Decision("failed", text))
             return
         settings = self.session.settings
         self.result = comparison.compare(
@@ -167,12 +167,11 @@ class Comparing:
         )
         self.session.results.comparison = section(self.result, [now], then)
         if not self.result.compared:
-            self._report(
-                "fsstack-compare", "failed", "not compared: no overhead was measured both now and in an earlier run"
-            )
+            text = "not compared: no overhead was measured both now and in an earlier run"
+            self._report("fsstack-compare", Decision("failed", text))
         elif self.limit is not None and all(change.shift is None for change in self.result.judged):
             text = "not judged: no metric of a budget has an overhead both now and in an earlier run"
-            self._report("fsstack-compare", "failed", text)
+            self._report("fsstack-compare", Decision("failed", text))
         for change in self.result.judged:
             self._judge(change, self.result)
         self._judge_references(self.result)
@@ -180,7 +179,7 @@ class Comparing:
         for key in self.result.only_then if settings.strict and self.limit is not None else ():
             if key.test in ran:
                 message = f"{key.stack}: {key.metric} was measured then and is not now (--fsstack-strict)"
-                self._report(_nodeid(key), "failed", message)
+                self._report(_nodeid(key), Decision("failed", message))
 
     def _judge_references(self, result: comparison.Comparison) -> None:
         """Report changes of references. Bytes fail by the limit. A changed time is a warning in all reports."""
@@ -188,13 +187,13 @@ class Comparing:
 
         for change in result.regressions:
             if change.is_reference:
-                self._report(_nodeid(change.key), "failed", describe(change, result))
+                self._report(_nodeid(change.key), Decision("failed", describe(change, result)))
         for change, text in warnings(result):
             for chain in self.session.results.chains:
                 if chain.id == change.key.test and text not in chain.remarks:
                     chain.remarks.append(text)
             if change.moved:
-                self._report(_nodeid(change.key), "skipped", text)
+                self._report(_nodeid(change.key), Decision("skipped", text))
 
     def _judge(self, change: comparison.Change, result: comparison.Comparison) -> None:
         from pytest_fsstack.over_time.text import describe
@@ -202,20 +201,20 @@ class Comparing:
         strict = self.session.settings.strict
         nodeid = _nodeid(change.key)
         if change.outcome == "fail":
-            self._report(nodeid, "failed", describe(change, result))
+            self._report(nodeid, Decision("failed", describe(change, result)))
         elif change.outcome == "pass":
-            self._report(nodeid, "passed", "")
+            self._report(nodeid, Decision("passed"))
         else:
             first, *further = describe(change, result).split("\n")
             if strict:
-                self._report(nodeid, "failed", "\n".join([f"{first} (--fsstack-strict)", *further]))
+                self._report(nodeid, Decision("failed", "\n".join([f"{first} (--fsstack-strict)", *further])))
             else:
-                self._report(nodeid, "skipped", first)
+                self._report(nodeid, Decision("skipped", first))
 
-    def _report(self, nodeid: str, outcome: Outcome, text: str) -> None:
+    def _report(self, nodeid: str, decision: Decision) -> None:
         # The report adds a test to those that were collected.
         self._session.testscollected += 1
-        report_verdict(self.config, nodeid, outcome, text)
+        report_verdict(self.config, nodeid, decision)
 
     def pytest_report_header(self) -> list[str]:
         """Warn before the first round if the limit cannot decide."""

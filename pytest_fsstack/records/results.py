@@ -189,6 +189,11 @@ class ChainResults(msgspec.Struct):
         return len(self.orders)
 
     @property
+    def rounds_of_phase(self) -> int:
+        """Return the number of rounds so far, of the plan or of the confirmation."""
+        return self.rounds - (self.confirmation.start if self.confirmation else 0)
+
+    @property
     def only_counts(self) -> bool:
         """Whether the scenario only publishes counts, so that its times mean nothing."""
         return bool(self.tables) and all(name in ("counts", "coverage") for name, _ in self.tables)

@@ -89,9 +89,9 @@ class Loop:
             return None
         chain, step, stack = ran
         course, cell = self._courses[chain], Cell(stack)
-        outcome = course.outcome(step, cell, self._again(item))
+        decision = course.decision(step, cell, self._again(item))
         figures = course.figures(step, cell, full=Settings.of(self.config).junit == "full")
-        self.runner.report(item, nextitem, chain, outcome, figures)
+        self.runner.report(item, nextitem, chain, decision, figures)
         return True
 
     def _again(self, item: pytest.Item) -> Callable[[], str]:

@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from pytest_fsstack.judging.decisions import Decision
+
 When = Literal["setup", "call", "teardown"]
 Reports = list[pytest.TestReport]
 
@@ -290,23 +292,17 @@ class Protocol:
             self._act()
 
 
-Outcome = Literal["passed", "failed", "skipped"]
-
-
-def report_verdict(config: pytest.Config, nodeid: str, outcome: Outcome, text: str) -> None:
+def report_verdict(config: pytest.Config, nodeid: str, decision: Decision) -> None:
     """Report a verdict that belongs to no test as a separate test, for JUnit files and exit codes."""
     path, _, name = nodeid.partition("::")
     location = (path, None, name or path)
-    longrepr: str | tuple[str, int, str] | None = (path, 1, text) if outcome == "skipped" else text or None
-    hook = config.hook
+    passed, hook = Decision("passed"), config.hook
     hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
-    phases: tuple[tuple[When, Outcome, str | tuple[str, int, str] | None], ...] = (
-        ("setup", "passed", None),
-        ("call", outcome, longrepr),
-        ("teardown", "passed", None),
-    )
-    for when, became, said in phases:
+    phases: tuple[tuple[When, Decision], ...] = (("setup", passed), ("call", decision), ("teardown", passed))
+    for when, of_phase in phases:
+        text = of_phase.text or None
+        longrepr = (path, 1, of_phase.text) if of_phase.outcome == "skipped" else text
         # With the marker's keyword, like tests with stacks.
-        report = pytest.TestReport(nodeid, location, {"fsstack": 1}, became, said, when)
+        report = pytest.TestReport(nodeid, location, {"fsstack": 1}, of_phase.outcome, longrepr, when)
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)

@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from pytest_fsstack.judging.cells import CellRun, EndKind, Round, StepRun
-from pytest_fsstack.judging.course import Course, Figures, Outcome
+from pytest_fsstack.judging.course import Course
+from pytest_fsstack.judging.decisions import Decision
+from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
@@ -138,10 +140,10 @@ class Runner:
         item: pytest.Item,
         nextitem: pytest.Item | None,
         chain: Chain,
-        outcome: Outcome,
+        decision: Decision,
         figures: Figures | None,
     ) -> None:
-        """Report a test with its decided outcome, after tearing down the fixtures that `nextitem` does not share.
+        """Report a test with the decision on it, after tearing down the fixtures that `nextitem` does not share.
 
         pytest does that after each test. The tests of a chain may be far from each other, with other tests between.
         """
@@ -149,32 +151,32 @@ class Runner:
         # Not earlier: lines of progress would split the item's own line.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         run = chain.outcomes[item].run if item in chain.outcomes else None
-        for report in [*(run.subtests if run else ()), *self._reports(item, chain, outcome, figures)]:
+        for report in [*(run.subtests if run else ()), *self._reports(item, chain, decision, figures)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _reports(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> Reports:
-        if not outcome.in_setup and item not in chain.outcomes:
-            outcome = Outcome("skipped", "not run: it was collected twice, and the other one ran", in_setup=True)
+    def _reports(self, item: pytest.Item, chain: Chain, decision: Decision, figures: Figures | None) -> Reports:
+        if not decision.in_setup and item not in chain.outcomes:
+            decision = Decision("skipped", "not run: it was collected twice, and the other one ran", in_setup=True)
 
         def end() -> None:
-            if outcome.outcome == "failed":
-                pytest.fail(outcome.text, pytrace=False)
-            if outcome.outcome == "skipped":
-                pytest.skip(outcome.text)
+            if decision.outcome == "failed":
+                pytest.fail(decision.text, pytrace=False)
+            if decision.outcome == "skipped":
+                pytest.skip(decision.text)
 
-        if outcome.in_setup:
+        if decision.in_setup:
             torn_down = chain.outcomes[item].teardowns() if item in chain.outcomes else []
             reports = self._protocol.report(item, [Phase("setup", end), *(torn_down or [Phase("teardown", succeed)])])
-            if outcome.overrules:
-                _fail(reports[0], outcome.text)
+            if decision.overrules:
+                _fail(reports[0], decision.text)
             return reports
         ran = chain.outcomes[item]
-        if outcome.as_run:
+        if decision.as_run:
             return self._protocol.report(item, ran.phases())
-        if outcome.expected:
+        if decision.expected:
             # pytest interprets the verdict, with its ini option for strict expected failures.
-            item.add_marker(pytest.mark.xfail(reason=outcome.expected))
+            item.add_marker(pytest.mark.xfail(reason=decision.expected))
         record = self._describe(item, figures) if figures else {}
         phases = [Phase("call", end, ran.seconds) if phase.when == "call" else phase for phase in ran.phases()]
         reports = self._protocol.report(item, phases)

@@ -79,7 +79,7 @@ class Ending:
     @property
     def _without_stack(self) -> list[str]:
         """Return lines about budgets that have no stack in this session, and are not allowed to have none."""
-        from pytest_fsstack.judging.course import allowing_option, is_allowed
+        from pytest_fsstack.judging.decisions import allowing_option, is_allowed
 
         if not self._budgets.without_stack or options.runs_once_by(self._config):
             return []
@@ -112,7 +112,7 @@ class Ending:
     @property
     def _promised_in_vain(self) -> str:
         """Return why a strict session judges none of its budgets, by an option that is not allowed to do so."""
-        from pytest_fsstack.judging.course import is_allowed
+        from pytest_fsstack.judging.decisions import is_allowed
 
         flag = options.runs_once_by(self._config)
         promised = self._settings.strict and self._budgets.count and flag

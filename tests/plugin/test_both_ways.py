@@ -178,7 +178,7 @@ def _kernels(boots: int) -> Callable[[float, Path], int]:
 
         run_course(course, cost)
         course.conclude()
-        outcomes = {nodeid: outcome.outcome for nodeid, outcome in course.outcomes_between()}
+        outcomes = {nodeid: decision.outcome for nodeid, decision in course.decisions_between()}
         assert {outcome for nodeid, outcome in outcomes.items() if "ext4" in nodeid} == {"passed"}
         (outcome,) = (outcome for nodeid, outcome in outcomes.items() if "luks:new" in nodeid)
         return {"passed": 0, "failed": 1}[outcome]

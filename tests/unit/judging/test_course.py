@@ -26,7 +26,8 @@ from pytest_fsstack.judging.cells import (
     StepRun,
 )
 from pytest_fsstack.judging.conditions import Rule
-from pytest_fsstack.judging.course import Course, Outcome
+from pytest_fsstack.judging.course import Course
+from pytest_fsstack.judging.decisions import Decision
 from pytest_fsstack.judging.endings import End
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.readings import Readings
@@ -160,8 +161,8 @@ def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
     course.conclude()
     assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 8, "luks:new": 1}
     assert course.endings.failures == 1
-    assert course.outcome(STEP, Cell("luks", "new")).as_run
-    assert course.outcome(STEP, Cell("luks", "old")).outcome == "passed"
+    assert course.decision(STEP, Cell("luks", "new")).as_run
+    assert course.decision(STEP, Cell("luks", "old")).outcome == "passed"
     (judged,) = course.between().judgements_of(STEP, "luks:new")
     assert judged.unjudged is Unjudged.NOT_MEASURED
 
@@ -286,7 +287,7 @@ def test_a_verdict_between_kernels_that_carry_over_could_change_fails_a_strict_g
     course = of_kernels(Policy(Looks.fixed(60), strict=strict, limit=limit))
     run(course, carrying(Cell("luks", "new")))
     course.conclude()
-    outcomes = [outcome for _, outcome in course.outcomes_between()]
+    outcomes = [outcome for _, outcome in course.decisions_between()]
     assert any(re.search(r": pass, but .* \(--fsstack-strict\)$", outcome.text) for outcome in outcomes) == fails
     assert {outcome.outcome for outcome in outcomes} - {"passed"} == ({"failed"} if fails else set())
 
@@ -297,7 +298,7 @@ def test_a_doubtful_verdict_is_not_the_failure_that_was_expected(strict: bool, o
     course = course_of(random.Random(1), budgets, Policy(Looks.fixed(60), strict=strict))
     run(course, carrying(Cell("luks")))
     course.conclude()
-    found = course.outcome(STEP, Cell("luks"))
+    found = course.decision(STEP, Cell("luks"))
     assert (found.outcome, found.expected) == outcome
 
 
@@ -335,12 +336,12 @@ def replace_plan(**changes: object) -> ChainPlan:
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
-def local(policy: Policy, test: PlannedTest, cost: float = 1.0, **changes: object) -> Outcome:
+def local(policy: Policy, test: PlannedTest, cost: float = 1.0, **changes: object) -> Decision:
     """Return the outcome of one test on luks, which costs so much, beside the baseline."""
     plan = replace_plan(tests=(PlannedTest(STEP, "ext4"), test), **changes)
     course = Course({KernelBoot(): plan}, replace(policy, looks=Looks.fixed(8)), "")
     finished(course, lambda cell: cost if cell.stack == "luks" else 1.0)
-    return course.outcome(STEP, Cell("luks"))
+    return course.decision(STEP, Cell("luks"))
 
 
 def gate(xfail: str | None = None) -> PlannedTest:
@@ -363,7 +364,7 @@ def test_a_budget_of_a_step_that_measures_is_never_waived(load: float, text: str
             course.add(cell, CellRun((StepRun(STEP, (sample(1.0),) if cell.stack == "ext4" else ()),)))
         course.end_round({"load": load})
     course.conclude()
-    outcome = course.outcome(STEP, Cell("luks"))
+    outcome = course.decision(STEP, Cell("luks"))
     assert (outcome.outcome, course.waived) == ("failed", 0)
     assert text in outcome.text
 
@@ -375,7 +376,7 @@ def test_work_that_was_not_done_fails_a_test_also_if_no_round_counts() -> None:
             course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}, incomplete="half of it"),)),)))
         course.end_round({"load": 9.0})
     course.conclude()
-    outcome = course.outcome(STEP, Cell("luks"))
+    outcome = course.decision(STEP, Cell("luks"))
     assert (outcome.outcome, outcome.text.rpartition(": ")[2]) == ("failed", "half of it")
 
 
@@ -395,7 +396,7 @@ def test_a_skip_in_a_later_round_undoes_no_failure(cause: str, xfail: str | None
         course.end_round({})
     course.conclude()
     assert course.chain.rounds == 9
-    assert course.outcome(STEP, Cell("luks")).outcome == outcome
+    assert course.decision(STEP, Cell("luks")).outcome == outcome
 
 
 def lacking(stack: str) -> dict[str, PlannedStack]:
@@ -429,7 +430,7 @@ def test_what_crosses_to_another_process_comes_back_as_it_was(kernels: tuple[str
     plan = replace_plan(tests=(gate(),), repeats={STEP: "auto"}, tables=(("times", {"of": [1]}),))
     one = StepRun(STEP, (Sample({"seconds": 1.0, "links": 3.0}, kept={"said": [1, "x"]}),), 1.5, "failed", "why", True)
     cell = Cell("luks", kernels[0])
-    course_said = course.outcome(STEP, cell), course.figures(STEP, cell, full=True)
+    course_said = course.decision(STEP, cell), course.figures(STEP, cell, full=True)
     for message in (plan, CellRun((one,), 2.0, ("/x",)), *course_said):
         sent = msgspec.json.encode(message)
         assert msgspec.json.encode(msgspec.json.decode(sent, type=type(message))) == sent
@@ -512,15 +513,15 @@ class AnyCourse(RuleBasedStateMachine):
         assert own.rounds <= 2 * own.looks.max_rounds
         assert len(own.discarded) <= own.looks.max_rounds
         for (step, name), test in course._tests.items():
-            outcome = course.outcome(step, course.cells[name])
-            assert outcome == course.outcome(step, course.cells[name])
+            outcome = course.decision(step, course.cells[name])
+            assert outcome == course.decision(step, course.cells[name])
             assert outcome.text or outcome.as_run or outcome.outcome == "passed"
             if outcome.outcome == "passed" and test.budgets:
                 assert own.worst(step, name) == "pass", "a gate passed that was not judged"
             assert outcome.outcome == "failed" or own.worst(step, name) != "fail", "a broken budget passed"
         between = course.between()
         verdicts = [between.worst(step, stack) for step, stack, _ in between.all_judgements()]
-        outcomes = [outcome.outcome for _, outcome in course.outcomes_between()]
+        outcomes = [outcome.outcome for _, outcome in course.decisions_between()]
         assert len(outcomes) == len(verdicts)
         assert outcomes.count("passed") <= verdicts.count("pass")
         assert course.judged <= course.budgets
@@ -539,5 +540,5 @@ def test_a_cell_that_is_dropped_says_why_it_did_not_run() -> None:
     course = course_of(random.Random(1), stacks(0.3))
     course.drop(Cell("luks"), End("not run", "no disk", "no disk"))
     finished(course, slower)
-    assert course.outcome(STEP, Cell("luks")) == Outcome("skipped", "no disk", in_setup=True)
+    assert course.decision(STEP, Cell("luks")) == Decision("skipped", "no disk", in_setup=True)
     assert course.chain.note(STEP, "luks") == "no disk"

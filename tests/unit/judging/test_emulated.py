@@ -85,7 +85,7 @@ def course_of(*budgets: Budget, strict: bool = False, anyway: bool = False) -> C
 
 
 def outcome_of(course: Course) -> tuple[str, str]:
-    outcome = course.outcome("write", Cell("xfs"))
+    outcome = course.decision("write", Cell("xfs"))
     return outcome.outcome, outcome.text
 
 
@@ -107,7 +107,7 @@ def test_budgets_on_bytes_and_counts_are_judged() -> None:
 
 def test_an_expected_failure_on_time_does_not_count_as_met() -> None:
     course = course_of(replace(TIME, overhead=0.0001, xfail="known to be slow"))
-    outcome = course.outcome("write", Cell("xfs"))
+    outcome = course.decision("write", Cell("xfs"))
     assert (outcome.outcome, outcome.expected) == ("skipped", "")
 
 
