@@ -29,7 +29,7 @@ def outcome_of(rng: random.Random, boots: int, cv: float, truth: float) -> str:
         course, lambda cell: next(noise) + shifts[cell.kernel_boot] + (log1p(truth) if cell.kernel == "second" else 0.0)
     )
     course.conclude()
-    return course.between().worst(STEP, "ext4:second") or "none"
+    return course.views.between().worst(STEP, "ext4:second") or "none"
 
 
 def table(sessions: int, seed: int) -> Table:

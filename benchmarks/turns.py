@@ -25,7 +25,7 @@ def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limi
     noise = iter(trouble(rng, sigma_of(cv), 2 * Looks().max_rounds))
     course = course_of(rng, {"ext4": []}, Policy(limit=limit), kernels=KERNELS)
     run(course, lambda cell: next(noise) + (log1p(truth) if cell.kernel == "second" else 0.0))
-    return course.between().worst(STEP, "ext4:second") or "", course.chain.rounds
+    return course.views.between().worst(STEP, "ext4:second") or "", course.chain.rounds
 
 
 def one_after_the_other(

@@ -20,37 +20,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
 
 from msgspec import structs
 
 from pytest_fsstack.judging import programs
-from pytest_fsstack.judging.carry_over import remark
 from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, Policy, Round, StepRun, stack_on
-from pytest_fsstack.judging.conditions import first_broken, given_up
+from pytest_fsstack.judging.conditions import first_broken
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.decisions import Decision, Decisions
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
-from pytest_fsstack.judging.notices import notices, of_the_machine
+from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
 from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
-from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.judging.views import Views
 from pytest_fsstack.records.conditions import Conditions
 from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
-from pytest_fsstack.records.verdicts import CarryOver, Looks, Verdict
-
-#: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
-_BOOT_ERROR_RATES = (
-    "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
-    "2 / 5 / 10 %"
-)
-
-
-_Value = TypeVar("_Value")
+from pytest_fsstack.records.verdicts import Verdict
 
 
 class Course:
@@ -88,12 +77,9 @@ class Course:
             for boot, plan in self._plans.items()
             for test in plan.tests
         }
-        #: Judgements of the limit between kernels, by step, then by stack on its kernel.
-        self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
-        #: Effects of the previous run on the figures that are compared between kernels in one boot.
-        self._carry_over_between: list[CarryOver] = []
         repeats = {} if policy.once else next(iter(plans.values())).repeats
         self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
+        self.views = Views(self.chain, self._plans, kernels, boots, policy)
         self.endings = Endings(
             self.chain,
             self._tests,
@@ -185,13 +171,8 @@ class Course:
         self._cells_of_round, self._cells_run = len(order), 0
         return Round(self.chain.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
 
-    @property
-    def too_many_discarded(self) -> bool:
-        """Whether as many rounds were discarded as were planned."""
-        return len(self.chain.discarded) >= self.chain.looks.max_rounds
-
     def _planned(self) -> list[str]:
-        over = self.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
+        over = self.chain.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
         return [] if over else self.planner.next_round()
 
     @property
@@ -200,7 +181,7 @@ class Course:
 
     def _confirming(self) -> list[str]:
         """Start fresh rounds for cells that seem to break a budget, if failures need confirmation. Return them."""
-        if self.too_many_discarded or not self._may_confirm:
+        if self.chain.too_many_discarded or not self._may_confirm:
             return []
         self._judge()
         ended = self.planner.ended
@@ -254,7 +235,7 @@ class Course:
             repeated.add(name, self.chain.rounds, run.samples, run.seconds)
         # A median of fewer repetitions would not be comparable with that of other stacks.
         if run.ending != "left out" and len(run.samples) == (repeated.count if repeated else 1):
-            self.chain.add(run.step, name, combined(run.samples))
+            self.chain.add(run.step, name, combined(run.samples), boot=self.cells[name].boot)
         self.endings.add(name, run)
 
     def _plan_of(self, name: str) -> ChainPlan:
@@ -351,23 +332,11 @@ class Course:
         for (step, name), test in self._tests.items():
             if self.chain.of(step, name):
                 judge_all(self.chain, step, name, *test.budgets)
-        if len(self.kernels) > 1 and self.policy.limit is not None:
-            self._judge_between(Budget(overhead=self.policy.limit))
-
-    def _judge_between(self, budget: Budget) -> None:
-        between = self.between()
-        for stack in between.stacks:
-            reference = between.reference(stack)
-            for step in between.steps if stack != reference and stack not in between.controls else ():
-                if between.of(step, stack) or between.of(step, reference):
-                    judgement = judge(between, step, stack, budget)
-                    if self.boots == 1 and judgement.verdict:
-                        judgement = structs.replace(judgement, text=f"{judgement.text}, {_BOOT_ERROR_RATES}")
-                    self._judged_between.setdefault(step, {})[stack] = [judgement]
+        self.views.judge()
 
     def _judgements(self) -> Iterable[tuple[Question, list[Judgement]]]:
         """Yield all judgements so far with their questions."""
-        for view in (self.chain, self.between()) if self.boots == 1 and self._judged_between else (self.chain,):
+        for view in (self.chain, self.views.between()) if self.boots == 1 and self.views.judgements else (self.chain,):
             for _, name, judgements in view.all_judgements():
                 yield Question(name, view.reference(name)), judgements
 
@@ -395,110 +364,19 @@ class Course:
                 # Otherwise reports would leave out that these budgets were not judged.
                 judge_all(results, step, name, *test.budgets)
         results.carry_over = find_carry_over(results)
-        if len(self.kernels) > 1 and self.boots == 1:
-            self._carry_over_between = find_carry_over(self.between())
+        self.views.find_carry_over()
         self._forget()
-        results.remarks = self._remarks(results, [*doubts(self.readings), *notices(self.readings, comparisons)])
-
-    def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
-        """Return the remarks of the scenario, the reason for an early end, and the most important notices."""
-        remarks = [
-            *next(iter(self._plans.values())).remarks,
-            *([given_up(self.chain.discarded)] if self.too_many_discarded else []),
-        ]
-        return [*remarks, *noticed[:3], *filter(None, [remark(chain.carry_over)])]
-
-    # -- views of one result -------------------------------------------------------------------------------------------
-
-    def between(self) -> ChainResults:
-        """Return each stack on each kernel, compared with itself on the first kernel."""
-        against = {
-            stack_on(cell.stack, cell.kernel): stack_on(cell.stack, self.kernels[0]) for cell in self.cells.values()
-        }
-        if self.boots > 1:
-            chain = self._by_boot()
-        else:
-            chain = structs.replace(self.chain, remarks=[], carry_over=self._carry_over_between)
-        chain.view, chain.against, chain.judgements = "between", against, self._judged_between
-        chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
-        if self.boots > 1:
-            chain.paired = False
-            # A failure cannot be confirmed by other boots, so the error rate is divided among the verdicts.
-            chain.looks = Looks.fixed(self.boots, self.policy.looks.alpha / max(1, self.policy.sharing))
-        return chain
-
-    def _within(self) -> ChainResults:
-        """Return each stack on each kernel, compared with the baseline there. Several boots have no verdicts."""
-        if self.boots == 1:
-            return self.chain
-        chain = self._by_boot()
-        for cell in self.cells.values() if len(self.kernels) > 1 else ():
-            baseline = self._plans[cell.kernel_boot].baseline
-            chain.against[stack_on(cell.stack, cell.kernel)] = stack_on(baseline, cell.kernel)
-        chain.remarks = self._remarks(chain, [*doubts(Readings(chain)), *of_the_machine(chain)])
-        return chain
-
-    def _by_boot(self) -> ChainResults:
-        """Return the boots of each kernel in a row. Each boot's rounds start at a number of its own."""
-        results, names = self.chain, {name: stack_on(cell.stack, cell.kernel) for name, cell in self.cells.items()}
-        chain = structs.replace(
-            results,
-            baseline=names[results.baseline],
-            looks=Looks.fixed(self.boots, self.policy.looks.alpha),
-            boots=self.boots,
-            stacks={names[name]: structs.replace(info, id=names[name]) for name, info in results.stacks.items()},
-            samples={},
-            judgements={},
-            notes={step: _renamed(notes, names) for step, notes in results.notes.items()},
-            orders=[[names[name] for name in order] for order in results.orders],
-            controls=list(dict.fromkeys(names[name] for name in results.controls)),
-            against={},
-            remarks=[],
-            confirmation=None,
-            discarded=[
-                structs.replace(
-                    discarded,
-                    order=[names[name] for name in discarded.order],
-                    samples={step: _renamed(samples, names) for step, samples in discarded.samples.items()},
-                )
-                for discarded in results.discarded
-            ],
-        )
-        for step, name, samples in results.all_samples():
-            rounds = {key.number: sample for key, sample in samples.items()}
-            chain.samples.setdefault(step, {}).setdefault(names[name], {})[self.cells[name].boot] = rounds
-        return chain
-
-    def results(self) -> list[ChainResults]:
-        """Return the final results for reports: between kernels, and within each kernel."""
-        views = self.views()
-        if len(self.kernels) > 1:
-            between = views[0]
-            noticed = notices(Readings(between)) if self.boots == 1 else of_the_machine(between)
-            between.remarks = self._remarks(between, noticed)
-        return views
-
-    def views(self) -> list[ChainResults]:
-        """Return the results so far in the form of `results`, without final remarks."""
-        within = self._within()
-        if len(self.kernels) == 1:
-            return [within]
-        if len(within.stacks) == len({cell.kernel for cell in self.cells.values()}):
-            return [self.between()]
-        return [self.between(), within]
+        results.remarks = self.views.remarks(results, [*doubts(self.readings), *notices(self.readings, comparisons)])
 
     @property
     def judged(self) -> int:
         """Return the number of judged budgets, decided or not."""
-        return self.chain.judged + (self.between().judged if self._judged_between else 0)
+        return self.chain.judged + self.views.judged
 
     @property
     def budgets(self) -> int:
         """Return the number of budgets that had to be judged."""
-        of_tests = sum(len(test.budgets) for test in self._tests.values())
-        # A limit without any comparison still counts as one budget that was not judged.
-        between = max(1, sum(map(len, self._judged_between.values())))
-        return of_tests - self.waived + (between if len(self.kernels) > 1 and self.policy.limit is not None else 0)
+        return sum(len(test.budgets) for test in self._tests.values()) - self.waived + self.views.budgets
 
     @property
     def waived(self) -> int:
@@ -529,7 +407,7 @@ class Course:
 
     @cached_property
     def _progress(self) -> ProgressState:
-        results = self.chain if self.policy.limit is None or len(self.kernels) == 1 else self.between()
+        results = self.chain if self.policy.limit is None or len(self.kernels) == 1 else self.views.between()
         return ProgressState(
             self.chain.id,
             self.chain.device,
@@ -572,11 +450,7 @@ class Course:
 
     def decisions_between(self) -> Iterable[tuple[str, Decision]]:
         """Yield each verdict between kernels as a node id with a decision."""
-        readings = Readings(self.between())
+        readings = Readings(self.views.between())
         for step, stack, _ in readings.chain.all_judgements():
             nodeid = f"{readings.chain.id}::{step} on {stack} against {readings.chain.reference(stack)}"
             yield nodeid, self._decisions.of_budgets(readings, step, stack, str)
-
-
-def _renamed(by_name: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
-    return {names[name]: value for name, value in by_name.items()}

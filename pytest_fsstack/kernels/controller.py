@@ -325,7 +325,7 @@ class Controller:
         for chain, plans in self._plans.items():
             if course := self._courses.get(chain):
                 course.conclude(self._comparisons)
-                self.results.chains += course.results()
+                self.results.chains += course.views.final()
                 self._counts.add(course.budgets, judged=course.judged)
                 for nodeid, decision in course.decisions_between():
                     # JUnit and the exit code treat each verdict as a test.

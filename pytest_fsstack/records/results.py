@@ -189,6 +189,11 @@ class ChainResults(msgspec.Struct):
         return len(self.orders)
 
     @property
+    def too_many_discarded(self) -> bool:
+        """Whether as many rounds were discarded as were planned."""
+        return len(self.discarded) >= self.looks.max_rounds
+
+    @property
     def rounds_of_phase(self) -> int:
         """Return the number of rounds so far, of the plan or of the confirmation."""
         return self.rounds - (self.confirmation.start if self.confirmation else 0)

@@ -316,7 +316,7 @@ class Session:
 
         self._note_facts()
         try:
-            self.log.add(self.results, course.views())
+            self.log.add(self.results, course.views.so_far())
         except ReportError as error:
             pytest.exit(str(error))
 

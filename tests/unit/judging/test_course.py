@@ -95,9 +95,9 @@ def test_a_cell_runs_until_its_verdict_between_kernels_is_reached_and_no_other_d
     course = finished(of_kernels(), lambda cell: 1.05 if cell == Cell("luks", "new") else 1.0, noise=0.05)
     runs = runs_of(course)
     assert runs["ext4:old"] == runs["ext4:new"] < runs["luks:old"] == runs["luks:new"]
-    assert course.between().worst(STEP, "ext4:new") == "pass"
+    assert course.views.between().worst(STEP, "ext4:new") == "pass"
     # How often a kept limit fails because boots differ.
-    assert "37 / 22 / 17 %" in course.between().judgements_of(STEP, "ext4:new")[0].text
+    assert "37 / 22 / 17 %" in course.views.between().judgements_of(STEP, "ext4:new")[0].text
 
 
 def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_only() -> None:
@@ -117,7 +117,7 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
 
     finished(course, cost)
     assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 16, "luks:new": 16}
-    chain = course.between()
+    chain = course.views.between()
     (judged,) = chain.judgements_of(STEP, "luks:new")
     assert judged.verdict is not None
     assert judged.verdict.outcome == "fail"
@@ -133,7 +133,10 @@ def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_round
     course = finished(of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4), 0.5), slower)
     assert course.chain.rounds == 16
     assert set(runs_of(course).values()) == {16}
-    judged = [course.chain.judgements_of(STEP, "luks:new")[0], course.between().judgements_of(STEP, "luks:new")[0]]
+    judged = [
+        course.chain.judgements_of(STEP, "luks:new")[0],
+        course.views.between().judgements_of(STEP, "luks:new")[0],
+    ]
     assert [(each.outcome, each.confirmed is not None) for each in judged] == [("fail", True)] * 2
 
 
@@ -163,7 +166,7 @@ def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
     assert course.endings.failures == 1
     assert course.decision(STEP, Cell("luks", "new")).as_run
     assert course.decision(STEP, Cell("luks", "old")).outcome == "passed"
-    (judged,) = course.between().judgements_of(STEP, "luks:new")
+    (judged,) = course.views.between().judgements_of(STEP, "luks:new")
     assert judged.unjudged is Unjudged.NOT_MEASURED
 
 
@@ -179,7 +182,7 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
     assert [course.can_run(cell) for cell in this.order] == [cell.kernel == "old" for cell in this.order]
     finished(course, slower)
     assert runs_of(course) == {"ext4:old": 7, "ext4:new": 0, "luks:old": 7, "luks:new": 0}
-    assert list(course.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
+    assert list(course.views.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
 
 
 def test_what_is_left_and_decided_is_known_after_each_round() -> None:
@@ -213,7 +216,7 @@ def run_one(course: Course, cost: Callable[[Cell], float]) -> None:
 
 
 def test_kernels_are_compared_stack_by_stack_and_stacks_within_each_kernel() -> None:
-    between, within = finished(of_kernels(Policy()), slower).results()
+    between, within = finished(of_kernels(Policy()), slower).views.final()
     assert (between.id, between.view, within.view) == (within.id, "between", "within")
     assert list(between.stacks) == list(within.stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
     for name, expected in {"ext4:old": None, "luks:old": None, "ext4:new": 0.2, "luks:new": 0.2}.items():
@@ -226,7 +229,7 @@ def test_kernels_are_compared_stack_by_stack_and_stacks_within_each_kernel() -> 
 
 def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
     course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",)), slower)
-    (chain,) = course.results()
+    (chain,) = course.views.final()
     assert chain.worst(STEP, "luks:only") == "fail"
     found = Readings(chain).estimate(STEP, "luks:only")
     assert found is not None
@@ -236,7 +239,7 @@ def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
 def test_boots_of_one_kernel_are_judged_each_by_itself_and_shown_together() -> None:
     course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",), boots=3), slower)
     assert [course.chain.worst(STEP, f"luks:only (boot {boot})") for boot in (1, 2, 3)] == ["fail"] * 3
-    (chain,) = course.results()
+    (chain,) = course.views.final()
     assert list(chain.stacks) == ["ext4:only", "luks:only"]
     assert len(Readings(chain).log_ratios(STEP, "luks:only", "seconds")) == 3
 
@@ -247,7 +250,7 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
     finished(course, lambda cell: (1.0, 1.2, 1.1)[cell.boot] * (1.3 if cell.kernel == "new" else 1.0))
     # Rounds of several boots do not decide between kernels.
     assert set(runs_of(course).values()) == {8}
-    chain = course.between()
+    chain = course.views.between()
     (judged,) = chain.judgements_of(STEP, "luks:new")
     assert judged.outcome == outcome
     assert re.search(r"\b3 \D*\b3 boots\b", judged.text)
@@ -265,7 +268,7 @@ def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     course.lose(KernelBoot("new", 0))
     # The machine gets slower, and one boot went down early.
     finished(course, lambda cell: float(course.chain.rounds))
-    found = Readings(course.between()).estimate(STEP, "luks:new")
+    found = Readings(course.views.between()).estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0, abs=0.05)
 
@@ -275,7 +278,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
     course = of_kernels(Policy(Looks.fixed(60)), boots=boots)
     run(course, carrying(Cell("luks", "new")))
     course.conclude()
-    between, _ = course.results()
+    between, _ = course.views.final()
     assert {carry.after for carry in between.carry_over} == {name}
     assert any(in_words(between.carry_over[0]) in remark for remark in between.remarks)
 
@@ -318,7 +321,7 @@ def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() 
     plan = replace_plan(control="control")
     course = Course({KernelBoot(kernel): plan for kernel in KERNELS}, LIMIT, "", KERNELS)
     finished(course, lambda cell: 1.5 if cell == Cell("control", "new") else 1.0)
-    between, within = course.results()
+    between, within = course.views.final()
     assert between.controls == within.controls == ["control:old", "control:new"]
     assert not between.judgements_of(STEP, "control:new")
     for chain, number in (between, 0), (within, 1):
@@ -519,13 +522,13 @@ class AnyCourse(RuleBasedStateMachine):
             if outcome.outcome == "passed" and test.budgets:
                 assert own.worst(step, name) == "pass", "a gate passed that was not judged"
             assert outcome.outcome == "failed" or own.worst(step, name) != "fail", "a broken budget passed"
-        between = course.between()
+        between = course.views.between()
         verdicts = [between.worst(step, stack) for step, stack, _ in between.all_judgements()]
         outcomes = [outcome.outcome for _, outcome in course.decisions_between()]
         assert len(outcomes) == len(verdicts)
         assert outcomes.count("passed") <= verdicts.count("pass")
         assert course.judged <= course.budgets
-        for chain in course.results():
+        for chain in course.views.final():
             (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
             assert verdicts_of(read) == verdicts_of(chain)
 

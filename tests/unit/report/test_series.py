@@ -66,7 +66,7 @@ def test_names_do_not_change_with_kernels_and_labels_tell_them() -> None:
             course.add(cell, CellRun((StepRun("write", (Sample({"seconds": COSTS[cell.stack]}),)),)))
         course.end_round({})
     course.conclude()
-    all_of_them = series(Results({}, course.results(), labels={"commit": "c"}))
+    all_of_them = series(Results({}, course.views.final(), labels={"commit": "c"}))
     luks = [(each.name.removeprefix("t.py::TestIt::write::luks::"), each.labels["kernel"]) for each in all_of_them]
     assert [found for found in luks if not found[0].startswith("t.py")] == [
         ("seconds", "6.1"),
