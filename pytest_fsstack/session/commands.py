@@ -14,6 +14,8 @@ import pytest
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.options.commands import parse_check
 from pytest_fsstack.options.settings import Settings
+from pytest_fsstack.rounds.chains import parameter_of
+from pytest_fsstack.stack.model import Directory
 from pytest_fsstack.workloads import BUILT_IN, command, fio_job, jobfile, needs_of
 from pytest_fsstack.workloads.command import split
 
@@ -78,7 +80,7 @@ def _failing_shortly(act: Callable[[Timed, Built], None], timed: Timed, fsstack:
     try:
         act(timed, fsstack)
         return
-    except (AssertionError, commands.CommandError) as error:
+    except (AssertionError, commands.CommandError, jobfile.JobFileError) as error:
         reason = str(error)
     # Outside of the handler, so that pytest does not show the reason twice.
     pytest.fail(reason, pytrace=False)
@@ -198,13 +200,20 @@ class FioFile(pytest.Module):
         return module
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        # No stack is mounted yet. Links in it are checked later.
-        place = Path("/fsstack")
         try:
-            jobfile.check(self.path, place, {**os.environ, "FSSTACK": str(place)}, sections=True)
+            self.check(is_directory=False)
         except (jobfile.JobFileError, OSError) as error:
             raise self.CollectError(str(error)) from None
         return super().collect()
+
+    def check(self, *, is_directory: bool) -> None:
+        """Check the jobs for a stack that is not mounted yet, whose links are checked later.
+
+        Raises `jobfile.JobFileError` or OSError.
+        """
+        place = Path("/fsstack")
+        environment = {**os.environ, "FSSTACK": str(place)}
+        jobfile.check(self.path, place, environment, sections=True, is_directory=is_directory)
 
 
 class FioFiles:
@@ -224,7 +233,14 @@ class FioFiles:
             return file
         return None
 
-    def pytest_collection_finish(self) -> None:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            file, parameter = item.getparent(FioFile), parameter_of(item)
+            if file and parameter and parameter.stack.layers[-1].gives is Directory:
+                try:
+                    file.check(is_directory=True)
+                except (jobfile.JobFileError, OSError) as error:
+                    raise pytest.UsageError(f"{error} ({parameter.id})") from None
         if self._unmatched:
             raise pytest.UsageError(
                 f"--fsstack-fio={self._unmatched[0]}: no file in the collected directories has such a name"

@@ -50,12 +50,20 @@ class _Setting:
     column: int
 
 
-def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: bool = False) -> bytes:
+def check(
+    job: Path,
+    place: Path,
+    environment: Mapping[str, str],
+    *,
+    sections: bool = False,
+    is_directory: bool | None = None,
+) -> bytes:
     """Return the content of a job file. Raise `JobFileError` if it refers to anything outside of the stack, or cannot
     be measured there.
 
     With `sections`, fio must report each section by itself. `place` is fio's working directory, or the block device in
-    ``${FSSTACK}``. `environment` is fio's. Raises OSError if the file cannot be read.
+    ``${FSSTACK}``. `is_directory` is for a place that does not exist yet. `environment` is fio's. Raises OSError if the
+    file cannot be read.
     """
     content = reading.read_bytes(job)
 
@@ -64,6 +72,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
 
     settings = list(_settings(os.fsdecode(content), environment, refuse))
     is_device = place.is_block_device()
+    on_directory = place.is_dir() if is_directory is None else is_directory
     for setting in settings:
         problem = _problem(setting, place, is_device)
         if problem:
@@ -75,7 +84,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str], *, sections: b
     for (_, previous), (section, options) in zip([(None, {}), *named], named, strict=False):
         if is_device and "filename" not in options and options.get("ioengine") not in _WITHOUT_FILE:
             refuse(section.line, section.column, "the stack is a block device: this job needs filename=${FSSTACK}")
-        if place.is_dir() and "trim" in _pattern(options):
+        if on_directory and "trim" in _pattern(options):
             refuse(section.line, section.column, "fio trims block devices only, and the stack is a directory")
         if problem := _without_figures(options):
             refuse(section.line, section.column, problem)
