@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The beginning of a word that sets a variable in a shell.
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+#: What only a shell expands.
+_EXPANDED = re.compile(r"[$`]")
 
 
 def split(line: str) -> list[str]:
@@ -31,9 +33,11 @@ def split(line: str) -> list[str]:
     if not words:
         raise ValueError("there is no command")
     if ASSIGNMENT.match(words[0]):
+        # `env` sets a variable to a value that needs no shell.
+        env = "" if _EXPANDED.search(line) else f", or write 'env {line}'"
         raise ValueError(
             f"{words[0]!r} sets a variable, and only a shell does that: let a shell run the commands (--shell, "
-            f"--fsstack-shell or shell=True), or write 'env {line}'"
+            f"--fsstack-shell or shell=True){env}"
         )
     return words
 
