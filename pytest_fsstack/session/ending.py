@@ -278,9 +278,12 @@ def header(session: Session) -> list[str]:
     """Return the header lines about settings."""
     settings = session.settings
     limit = "1 round" if settings.looks.max_rounds == 1 else f"{settings.looks.max_rounds} rounds"
-    rounds = limit if settings.rounds is not None else f"at most {limit}"
-    devices = ", ".join(device.spec for device in settings.devices)
-    lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
+    gated = session.budgets.count or settings.max_regression is not None
+    facts = [", ".join(device.spec for device in settings.devices), f"--fsstack-seed={settings.seed}"]
+    # Without a budget, fewer rounds run: the announcement counts them.
+    if settings.rounds is not None or gated:
+        facts.insert(1, limit if settings.rounds is not None else f"at most {limit}")
+    lines = [f"fsstack: {'; '.join(facts)}"]
     if settle := settings.settle.describe():
         lines.append(f"fsstack: between two stacks: {settle}")
     if session.only_looks:
@@ -293,7 +296,6 @@ def header(session: Session) -> list[str]:
         lines.append(f"fsstack: {flag}: each stack runs once, and no budget is judged")
     if session.timed_chains and session.config.getoption("reruns", None):
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
-    gated = session.budgets.count or settings.max_regression is not None
     if gated and settings.looks.max_rounds < settings.looks.minimum_rounds:
         lines.append(
             f"fsstack: {limit} {'is' if settings.looks.max_rounds == 1 else 'are'} too few for a verdict: at least "
