@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.records.results import TestOutcome
     from pytest_fsstack.session.state import Session
 
-#: The attribute of a test's exception that says that the file below the stack could not grow.
+#: The attribute of a test's exception that says why the file below the stack cannot grow, and if anything shows it.
 _NO_SPACE = "_fsstack_no_space"
 
 
@@ -36,8 +36,14 @@ class Outcomes:
             report.fsstack_place = place
             if report.failed and call.excinfo:
                 # The last report of a chain's test repeats an exception of its rounds, when no stack stands.
-                reason = vars(call.excinfo.value).setdefault(_NO_SPACE, self._session.builder.why_full())
-                _begin_with(report, reason)
+                error = call.excinfo.value
+                full, shown = vars(error).setdefault(_NO_SPACE, self._session.builder.why_full_by(error))
+                if full and not shown:
+                    from pytest_fsstack.stack.build import unproven
+
+                    report.sections.append(("fsstack", unproven(full)))
+                elif full:
+                    _begin_with(report, full)
         return report
 
     def _place(self, item: pytest.Item) -> dict[str, str]:

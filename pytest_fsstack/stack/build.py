@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import time
@@ -37,6 +38,11 @@ from pytest_fsstack.units import reason_of
 
 #: Free bytes below which a directory is full. Filesystems may keep a few blocks for themselves.
 _FULL = 1 << 20
+#: What a write to a stack reports if the file below cannot grow, as numbers and words of tools.
+_NUMBERS = (errno.ENOSPC, errno.EIO)
+_WORDS = tuple(map(os.strerror, _NUMBERS))
+#: What the kernel reports then.
+_FAILED_WRITE_OF_LOOP = re.compile(r"\berror\b.*\bloop\d|\bloop\d.*\berror\b")
 #: Bytes at the beginning of a device that hold the superblock or label of each multi-device layer.
 _LABEL_BYTES = 1 << 20
 
@@ -76,6 +82,8 @@ class Built:
         self._mounted = 0
         #: The number of the missing device.
         self._lost_device: int | None = None
+        #: What the kernel says while the stack stands.
+        self._kernel = kmsg.SILENT
 
     @cached_property
     def tuning(self) -> Tuning:
@@ -412,8 +420,7 @@ class Built:
             yield
         except (commands.CommandError, OSError, OptionError) as error:
             reason = f"layer {layer.name}: {reason_of(error)}"
-            full = self.why_full()
-            reason = f"{full}; {reason}" if full else reason + kernel.heard()
+            reason = _explained(reason, self.why_full(), error, kernel.heard())
             raise BuildError(f"could not {what} `{self.spec}` on {self.on.spec}: {reason}") from error
 
     def why_full(self) -> str:
@@ -427,6 +434,11 @@ class Built:
             if layer.name == "loop" and _is_full(self.machine, place.path):
                 return f"no space is left below the file of the layer loop, in {place.path}: give the stack more"
         return ""
+
+    def why_full_by(self, error: BaseException) -> tuple[str, bool]:
+        """Return `why_full`, and whether this error or the kernel shows that writing failed."""
+        full = self.why_full()
+        return full, bool(full) and _shows_failed_write(error, self._kernel.heard())
 
     @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:
@@ -469,10 +481,34 @@ class Built:
             if stop is not None:
                 raise stop
             text = reason_of(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
-            full = "".join(f"{why}; " for why in filter(None, [self.why_full()]))
-            raise BuildError(
-                f"could not take down `{self.spec}` on {self.on.spec}: {full}layer {layer.name}: {text}"
-            ) from first
+            reason = _explained(f"layer {layer.name}: {text}", self.why_full(), first, self._kernel.heard())
+            raise BuildError(f"could not take down `{self.spec}` on {self.on.spec}: {reason}") from first
+
+
+def _shows_failed_write(error: BaseException | None, heard: str = "") -> bool:
+    """Whether an error, one that led to it, or the kernel's messages show that writing failed."""
+    if _FAILED_WRITE_OF_LOOP.search(heard):
+        return True
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        texts = [str(error), *(text for text in (getattr(error, "stderr", ""),) if isinstance(text, str))]
+        if getattr(error, "errno", None) in _NUMBERS or any(word in text for word in _WORDS for text in texts):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def unproven(full: str) -> str:
+    """Return the hint for a failure that shows no failed write although `full` says that writes fail."""
+    return f"perhaps because {full}"
+
+
+def _explained(reason: str, full: str, error: BaseException, heard: str) -> str:
+    """Return the reason of a failure. `full` is before it if writing failed, and otherwise a hint after it."""
+    if full and _shows_failed_write(error, heard):
+        return f"{full}; {reason}"
+    return f"{reason}; {unproven(full)}{heard}" if full else f"{reason}{heard}"
 
 
 def _is_full(machine: Machine, directory: Path) -> bool:
@@ -510,14 +546,14 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
                     disks = (disk.path for disk in built.disks)
                     undo.enter_context(built.tuning.bottom(*disks, topmost=not stack.has_block_layer))
                 except (commands.CommandError, OSError) as error:
-                    full = _why_full(device, context)
-                    reason = f"{full}; {reason_of(error)}" if full else reason_of(error) + kernel.heard()
+                    reason = _explained(reason_of(error), _why_full(device, context), error, kernel.heard())
                     raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {reason}") from error
             closing.callback(built._close)
             for layer in stack.layers:
                 signals.safe_point()
                 built._add(layer, fresh=True)
             signals.safe_point()
+        built._kernel = undo.enter_context(kmsg.listening())
         yield built
     except BaseException as error:
         errors.append(error)

@@ -48,7 +48,8 @@ def test_subtests(fsstack, subtests):
     with subtests.test("one"):
         fill(fsstack.path)
 
-def test_another_error(fsstack):
+def test_another_error(fsstack):  # Somebody else has filled the directory.
+    subprocess.run(["dd", "if=/dev/zero", f"of={os.environ['SMALL']}/other", "bs=64K"], stderr=subprocess.DEVNULL)
     assert fsstack.path == "elsewhere"
 """
 
@@ -87,6 +88,7 @@ def test_each_failed_write_begins_with_the_full_directory(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     directory = small("16M")
+    monkeypatch.setenv("SMALL", str(directory))
     reports = [f"--fsstack-json={tmp_path / 'out.json'}", f"--junitxml={tmp_path / 'out.xml'}"]
     done = run(tmp_path, directory, "--fsstack-size=64M", *reports)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -98,6 +100,8 @@ def test_each_failed_write_begins_with_the_full_directory(
     messages = [failure.attrib["message"] for failure in ElementTree.parse(tmp_path / "out.xml").iter("failure")]
     assert len([message for message in messages if cause in message.splitlines()[0]]) == 5, messages
     assert (tmp_path / "out.json").read_text().count(cause) >= 5
+    # Nothing shows that this is the cause of the other error.
+    assert re.search(rf"^perhaps because no space is left below .*{cause}", done.stdout, re.M)
     # The traceback shows the original error.
     assert re.search(r"^E  +OSError: \[Errno (5|28)\] ", done.stdout, re.M)
 
