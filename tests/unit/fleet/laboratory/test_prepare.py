@@ -69,6 +69,7 @@ def test_nothing_of_a_user_in_the_directory_is_removed(tmp_path: Path, environme
     done = prepare(top, environment)
     assert done.returncode == 0, done.stderr
     own = top / run.OWN
+    assert [path for path in before if not path.exists()] == []
     assert [path for path in sorted(top.rglob("*")) if own not in (path, *path.parents)] == before
     assert (own / "runs/fsstack-1/node1/files").is_dir()
     assert (own / "current").resolve() == environment
