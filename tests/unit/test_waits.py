@@ -1,8 +1,9 @@
-"""What the package waits for: with a limit, unless it is in the list below with the reason why it needs none."""
+"""What the package and the tests wait for: with a limit, unless the list below has the reason, and never too short."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,62 @@ def test_all_waits_have_a_limit_or_a_reason_to_have_none() -> None:
 )
 def test_waits_are_known_by_their_calls(source: str, limited: bool) -> None:
     assert (without_limit(source) == []) == limited
+
+
+# -- tests: the machine's load decides none ----------------------------------------------------------------------------
+
+TESTS = Path(__file__).parents[1]
+#: Seconds that a busy machine may add to anything.
+LOAD = 10
+_CLOCK = re.compile(r"\b(monotonic|perf_counter|time\.time)\(")
+
+
+def decided_by_load(source: str) -> list[str]:
+    """Return what is expected to end within seconds that a busy machine may take for it."""
+    found = list[ast.expr]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare) and _CLOCK.search(ast.unparse(node)):
+            if isinstance(node.ops[-1], (ast.Lt, ast.LtE)) and _is_short(node.comparators[-1]):
+                found.append(node)
+        elif isinstance(node, (ast.Assert, ast.IfExp)):
+            condition = [call for call in ast.walk(node.test) if isinstance(call, ast.Call)]
+            found += [call for call in condition if _is_awaited(call) and any(map(_is_short, _arguments(call)))]
+    return [ast.unparse(node) for node in found]
+
+
+def _is_awaited(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in ("wait", "wait_until", "join", "result")
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _is_short(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and 0 < node.value < LOAD
+
+
+def test_no_test_is_decided_by_seconds_that_load_can_take() -> None:
+    places = {path.relative_to(TESTS).as_posix(): decided_by_load(path.read_text()) for path in TESTS.rglob("*.py")}
+    assert "unit/test_waits.py" in places
+    assert {place: expected for place, expected in places.items() if expected} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "decided"),
+    [
+        ("assert ended.wait(5)", True),
+        ("assert ended.wait(timeout=5)", True),
+        ("assert ended.wait(60)", False),
+        ("code = 1 if ended.wait(1.0) else 2", True),
+        ("assert commands.wait_until(ends, 2.0)", True),
+        ("assert time.monotonic() - start < 2", True),
+        ("assert 0 < time.perf_counter() - start <= 9.5", True),
+        ("assert time.monotonic() - start < 300", False),
+        ("assert time.monotonic() - start > 2", False),
+        ("ended.wait(1.0)", False),
+        ("assert len(names) < 3", False),
+    ],
+)
+def test_expectations_that_load_decides_are_known(source: str, decided: bool) -> None:
+    assert bool(decided_by_load(source)) is decided
