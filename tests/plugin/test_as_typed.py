@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,14 +25,6 @@ def test_it(fsstack, timed):
     with timed(cold=False):
         assert fsstack.sh.ls().split() == ["file"]
     assert (fsstack.path / "file").exists()
-"""
-EXTRACTS = """
-import pytest
-from pytest_fsstack.workloads.tree import extract
-
-@pytest.mark.fsstack("plain")
-class TestTree:
-    test_extract = staticmethod(extract)
 """
 
 
@@ -89,3 +82,49 @@ def test_env_is_advised_only_for_values_that_need_no_shell(project: Project, val
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--shell" in words_of(result)
     assert ("env x=" in words_of(result)) is env
+
+
+UNKNOWN = """
+from pytest_fsstack.machine.needs import KernelFilesystem
+
+@dataclass(frozen=True)
+class Unknown(Plain):
+    name: ClassVar = "unknown"
+
+    def needs(self):
+        return [KernelFilesystem("nosuchfs")]
+
+def pytest_fsstack_layers():
+    return [Plain, Crypt, Absent, Broken, Unknown]
+"""
+STEPS = """
+import pytest
+from pytest_fsstack.workloads.latency import create_files
+
+@pytest.mark.fsstack("plain", "unknown")
+class TestTree:
+    def test_create(self, fsstack, timed):
+        create_files(timed, fsstack, count=7)
+"""
+
+
+@pytest.fixture
+def steps(project: Project) -> Project:
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(UNKNOWN)
+    project.write(STEPS)
+    return project
+
+
+def test_a_stack_that_this_kernel_lacks_comes_with_a_command_of_minutes(steps: Project) -> None:
+    result = steps.run("--fsstack-rounds=1")
+    words = shlex.split(next(line for line in reversed(result.outlines) if "--fsstack-kernel=" in line))
+    assert {"--fsstack-scale=smoke", "--fsstack-rounds=1"} <= {*words}
+    assert words[-2:] == ["-k", "unknown"]
+
+
+def test_the_description_of_a_step_has_the_values_of_its_workload(steps: Project) -> None:
+    steps.run("--fsstack-rounds=1", "--fsstack-report=html=page.html")
+    page = Path("page.html").read_text()
+    assert "7 files" in page
+    assert "count files" not in page

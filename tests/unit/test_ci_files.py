@@ -89,6 +89,18 @@ def test_sessions_on_hosts_wait_for_their_disk_and_are_pooled(name: str) -> None
     assert "--strict" in pool, "a host without results must fail"
 
 
+def test_what_the_job_of_a_filesystem_writes_is_uploaded() -> None:
+    job = (ROOT / "docs/ci/fuse.yml").read_text()
+    files = re.findall(r"--(?:junitxml|fsstack-report=\w+|fsstack-counterexamples)=(\S+)", job)
+    uploaded = job.partition("upload-artifact")[2].split()
+    assert len(files) == 3, "JUnit, a page and the counterexamples"
+    assert {*files} <= {*uploaded}
+
+
+def test_authors_are_shown_how_to_measure_their_filesystem() -> None:
+    assert re.search(r"^sudo \S*fsstack bench .*\bmyfs\b", (ROOT / "docs/for-authors.md").read_text(), re.M)
+
+
 @pytest.mark.parametrize("name", ["fuse.yml", "github.yml", "github-matrix.yml"])
 def test_a_workflow_of_github_is_one(name: str) -> None:
     workflow = CONTENT[name]

@@ -120,6 +120,15 @@ def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | N
         resolve(str(path), tmp_path)
 
 
+def test_a_guest_can_write_to_nothing_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
+    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(
+        disks=[7], results=5, console=8, command=9
+    )
+    assert not [word for word in words if word.startswith(("--rwdir", "--rw"))]
+    assert "--force-9p" in words
+
+
 def test_the_disks_of_stacks_come_first_and_no_format_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
     words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(
@@ -134,9 +143,6 @@ def test_the_disks_of_stacks_come_first_and_no_format_is_probed(monkeypatch: pyt
     assert [images[device.split("drive=")[1].split(",")[0]] for device in devices] == ["7", "6", "5"]
     assert "-q=virtio-blk-device.request-merging=off" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
-    # A guest can write to nothing of the host.
-    assert not [word for word in words if word.startswith(("--rwdir", "--rw"))]
-    assert "--force-9p" in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
 
 
