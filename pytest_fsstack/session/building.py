@@ -248,12 +248,12 @@ class Builder:
             if problem := _close(undo):
                 fail(problem)
 
-    def why_full_by(self, error: BaseException) -> tuple[str, bool]:
+    def why_full(self, error: BaseException) -> tuple[str, bool]:
         """Return why writing to the stack that stands fails although it has space, and whether this error shows it.
 
         The text is empty if the file below has room.
         """
-        return self._standing.why_full_by(error) if self._standing else ("", False)
+        return self._standing.why_full(error) if self._standing else ("", False)
 
     def close(self) -> list[str]:
         """Undo the changes of the session. Return what could not be undone."""

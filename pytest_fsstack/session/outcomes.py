@@ -37,7 +37,7 @@ class Outcomes:
             if report.failed and call.excinfo:
                 # The last report of a chain's test repeats an exception of its rounds, when no stack stands.
                 error = call.excinfo.value
-                full, shown = vars(error).setdefault(_NO_SPACE, self._session.builder.why_full_by(error))
+                full, shown = vars(error).setdefault(_NO_SPACE, self._session.builder.why_full(error))
                 if full and not shown:
                     from pytest_fsstack.stack.build import unproven
 

@@ -420,25 +420,25 @@ class Built:
             yield
         except (commands.CommandError, OSError, OptionError) as error:
             reason = f"layer {layer.name}: {reason_of(error)}"
-            reason = _explained(reason, self.why_full(), error, kernel.heard())
+            reason = _explained(reason, self._full(), error, kernel.heard())
             raise BuildError(f"could not {what} `{self.spec}` on {self.on.spec}: {reason}") from error
 
-    def why_full(self) -> str:
+    def why_full(self, error: BaseException) -> tuple[str, bool]:
         """Return why writing to the stack fails although it has space: the file of a loop device cannot grow.
 
-        Tools and the kernel then report I/O errors. Empty if the file has room.
+        Tools and the kernel then report I/O errors. The text is empty if the file has room. The second value is whether
+        `error` or the kernel shows that writing failed.
         """
+        full = self._full()
+        return full, bool(full) and _shows_failed_write(error, self._kernel.heard())
+
+    def _full(self) -> str:
         if full := _why_full(self.on, self._context):
             return full
         for layer, place in zip(self.stack.layers, self._places):
             if layer.name == "loop" and _is_full(self.machine, place.path):
                 return f"no space is left below the file of the layer loop, in {place.path}: give the stack more"
         return ""
-
-    def why_full_by(self, error: BaseException) -> tuple[str, bool]:
-        """Return `why_full`, and whether this error or the kernel shows that writing failed."""
-        full = self.why_full()
-        return full, bool(full) and _shows_failed_write(error, self._kernel.heard())
 
     @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:
@@ -481,7 +481,7 @@ class Built:
             if stop is not None:
                 raise stop
             text = reason_of(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
-            reason = _explained(f"layer {layer.name}: {text}", self.why_full(), first, self._kernel.heard())
+            reason = _explained(f"layer {layer.name}: {text}", self._full(), first, self._kernel.heard())
             raise BuildError(f"could not take down `{self.spec}` on {self.on.spec}: {reason}") from first
 
 
