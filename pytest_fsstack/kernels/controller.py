@@ -27,9 +27,9 @@ from pytest_fsstack.kernels.launch import SHUTDOWN_SECONDS, Description
 from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
 from pytest_fsstack.kernels.turns import ChainTests, TurnScheduling
 from pytest_fsstack.machine import signals
-from pytest_fsstack.measuring import load
-from pytest_fsstack.rounds.progress import Pace, Progress
+from pytest_fsstack.rounds.progress import Progress
 from pytest_fsstack.rounds.protocol import report_verdict
+from pytest_fsstack.rounds.rounds import Rounds
 from pytest_fsstack.workloads.data.corpus import cache_directory
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class Controller:
         self._own_policy, self._after_round = session.policy, session.after_round
         #: The plans of the chains from all workers, by name.
         self._plans: dict[str, dict[KernelBoot, ChainPlan]] = {}
-        self._courses: dict[str, Course] = {}
-        self._paces: dict[str, Pace] = {}
-        #: Two readings of the machine's counters before the running round, with a pause between. None between rounds.
-        self._readings: tuple[load.Reading, load.Reading] | None = None
+        self._rounds: dict[str, Rounds] = {}
         self._channels: dict[Any, _Channel] = {}
         #: The workers that measure, and those that went down.
         self._nodes: dict[KernelBoot, Any] = {}
@@ -212,16 +209,10 @@ class Controller:
 
     def next_round(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
         """Return the turns of a chain's next round. Empty at the end, or if a failure ends the session (-x)."""
-        course, limit = self._course(chain), self.config.getoption("maxfail", 0)
-        if self._readings:
-            course.end_round(load.conditions(*self._readings, load.read()))
-            self._after_round(course)
-            self._readings = None
-            self._show(chain)
-        course.stopped = bool(limit) and sum(each.endings.failures for each in self._courses.values()) >= limit
-        if course.stopped or not nodes or (this := course.next_round()) is None:
+        rounds = self._rounds_of(chain)
+        rounds.end()
+        if not nodes or (this := rounds.next()) is None:
             return []
-        self._readings = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
         turns = [
             (self._nodes[cell.kernel_boot], Turn(1, cell.stack, this.number, dict(this.repetitions)))
             for cell in this.order
@@ -232,7 +223,7 @@ class Controller:
         """Return the turns in which the workers report the tests of a chain, in the order of the kernels."""
         reports: dict[KernelBoot, list[Report]] = {}
         if chain in self._plans:
-            course = self._course(chain)
+            course = self._rounds_of(chain).course
             course.conclude(self._comparisons)
             full = self.settings.junit == "full"
             for place, plan in self._plans[chain].items():
@@ -254,7 +245,9 @@ class Controller:
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
         """Send a worker its task."""
         if what.stack:
-            self._show(chain, self._course(chain).name(Cell(what.stack, *self._kernel_boot_of(node))))
+            # Nothing is drawn during a turn.
+            rounds = self._rounds_of(chain)
+            rounds.show(rounds.course.name(Cell(what.stack, *self._kernel_boot_of(node))))
         what.tests = tests
         self._channels[node].send(msgspec.json.encode(what))
 
@@ -263,26 +256,25 @@ class Controller:
         for message in self._channels[node].received():
             if isinstance(message, Measured):
                 place = self._kernel_boot_of(node)
-                self._course(message.chain).add(Cell(message.stack, *place), message.run)
-                self._paces[message.chain].add(1)
+                self._rounds_of(message.chain).add(Cell(message.stack, *place), message.run)
                 self.results.environment.setdefault("kernels", {})[place.kernel] = message.environment
 
     def lose(self, node: Any) -> None:
         del self._channels[node]
         place = self._kernel_boot_of(node)
         self._lost.add(place)
-        for course in self._courses.values():
-            course.lose(place)
+        for rounds in self._rounds.values():
+            rounds.course.lose(place)
 
-    def _course(self, chain: str) -> Course:
-        if chain not in self._courses:
+    def _rounds_of(self, chain: str) -> Rounds:
+        if chain not in self._rounds:
             kernels = [kernel.name for kernel in self.plan.kernels]
-            self._paces[chain] = Pace()
             course = Course(self._plans[chain], self._policy, chain, kernels, self.plan.boots)
             for place in self._lost:
                 course.lose(place)
-            self._courses[chain] = course
-        return self._courses[chain]
+            session = self._rounds.values()
+            self._rounds[chain] = Rounds(course, self.config, self._progress, self._after_round, session)
+        return self._rounds[chain]
 
     @cached_property
     def _policy(self) -> Policy:
@@ -298,10 +290,6 @@ class Controller:
     def _progress(self) -> Progress:
         # The reporter does not exist yet when this plugin is created.
         return Progress.of(self.config)
-
-    def _show(self, chain: str, running: str = "") -> None:
-        """Show the progress of a chain. Nothing is drawn during a turn."""
-        self._progress(self._paces[chain].timed(self._course(chain))._replace(running=running))
 
     def _kernel_boot_of(self, node: Any) -> KernelBoot:
         kernel, boot = self._kernel_of(_index(node))
@@ -323,7 +311,8 @@ class Controller:
 
     def _conclude(self) -> None:
         for chain, plans in self._plans.items():
-            if course := self._courses.get(chain):
+            if rounds := self._rounds.get(chain):
+                course = rounds.course
                 course.conclude(self._comparisons)
                 self.results.chains += course.views.final()
                 self._counts.add(course.budgets, judged=course.judged)

@@ -14,12 +14,12 @@ from pytest_fsstack import options
 from pytest_fsstack.hooks import PARSER
 from pytest_fsstack.judging.cells import Cell, KernelBoot, Policy
 from pytest_fsstack.judging.course import Course
-from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.rounds.chains import Chain, parameter_of
 from pytest_fsstack.rounds.plans import plan_of
-from pytest_fsstack.rounds.progress import Pace, Progress
+from pytest_fsstack.rounds.progress import Progress
+from pytest_fsstack.rounds.rounds import Rounds
 
 if TYPE_CHECKING:
     from pytest_fsstack.rounds.budgets import Budgets
@@ -32,7 +32,7 @@ class Loop:
     def __init__(self, runner: Runner, policy: Policy, budgets: Budgets, progress: Progress) -> None:
         self.config, self.runner, self.budgets, self.progress = runner.config, runner, budgets, progress
         self.policy = replace(policy, sharing=budgets.confirmed)
-        self._courses: dict[Chain, Course] = {}
+        self._rounds: dict[Chain, Rounds] = {}
         runner.start(self._before)
 
     def _before(self, item: pytest.Item) -> None:
@@ -41,44 +41,29 @@ class Loop:
         if chain is None or not chain.timed or chain.has_run:
             return
         course = Course({KernelBoot(): plan_of(chain, self.budgets)}, self.policy, f"{chain.id} {chain.device.id}")
-        self._courses[chain] = course
         self.runner.results.chains.append(course.chain)
+        rounds = Rounds(course, self.config, self.progress, self.runner.after_round, self._rounds.values())
+        self._rounds[chain] = rounds
         try:
-            self._run(chain, course)
+            self._run(chain, rounds)
         finally:
             self.progress.end()
+        course.conclude(self._comparisons)
         chain.has_run = True
         self.budgets.count -= course.waived
 
-    def _run(self, chain: Chain, course: Course) -> None:
-        pace = Pace()
-        while not course.stopped and (this := course.next_round()):
-            readings = load.watch(any(rule.name.startswith("psi") for rule in self.policy.discard))
+    def _run(self, chain: Chain, rounds: Rounds) -> None:
+        while this := rounds.next():
             for cell in this.order:
-                if course.can_run(cell):
-                    show = functools.partial(self._show, course, pace, cell.stack)
-                    course.add(cell, self.runner.run(chain, cell.stack, this, show))
-                    pace.add(1)
-            course.end_round(load.conditions(*readings, load.read()))
-            self.runner.after_round(course)
-            self._show(course, pace)
-            course.stopped = self._ends_the_session(course)
-        course.conclude(self._comparisons)
-
-    def _show(self, course: Course, pace: Pace, running: str = "", step: str = "") -> None:
-        """Show the progress. Called only before a step and after a round, so it delays no measurement."""
-        self.progress(pace.timed(course)._replace(running=running, step=step))
+                if rounds.course.can_run(cell):
+                    show = functools.partial(rounds.show, cell.stack)
+                    rounds.add(cell, self.runner.run(chain, cell.stack, this, show))
 
     @property
     def _comparisons(self) -> int:
         """Count the timed steps of the session that have a baseline."""
         compared = ((parameter_of(item), chain) for item, chain in self.runner.chains.items() if chain.timed)
         return sum(parameter is not None and parameter.id != chain.baseline for parameter, chain in compared)
-
-    def _ends_the_session(self, course: Course) -> bool:
-        """Whether enough tests have failed to end the session (-x)."""
-        limit = self.config.getoption("maxfail", 0)
-        return bool(limit) and course.endings.failures >= limit
 
     def pytest_enter_pdb(self) -> None:
         self.progress.leave()
@@ -88,7 +73,7 @@ class Loop:
         if (ran := self.runner.cell_of(item)) is None:
             return None
         chain, step, stack = ran
-        course, cell = self._courses[chain], Cell(stack)
+        course, cell = self._rounds[chain].course, Cell(stack)
         decision = course.decision(step, cell, self._again(item))
         figures = course.figures(step, cell, full=Settings.of(self.config).junit == "full")
         self.runner.report(item, nextitem, chain, decision, figures)
