@@ -41,7 +41,8 @@ from pytest_fsstack.records.readings import Derived, Ratios, Reading
 from pytest_fsstack.records.results import Confirmation, Judgement, StackInfo, TestOutcome
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
-from pytest_fsstack.stack.model import Layer, Limit, Stack
+from pytest_fsstack.stack.layer import Layer, Limit
+from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.truth.correctness.contents import LIMITED, limits_of
 from pytest_fsstack.truth.correctness.drawing import Call
 

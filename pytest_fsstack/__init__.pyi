@@ -24,18 +24,20 @@ from pytest_fsstack.records.findings import Fault as Fault, Finding as Finding
 from pytest_fsstack.records.results import ChainResults as ChainResults, Results as Results
 from pytest_fsstack.report.model import Cell as Cell, Grid as Grid, View as View
 from pytest_fsstack.stack.build import BuildError as BuildError, Built as Built
-from pytest_fsstack.stack.model import (
-    Block as Block,
+from pytest_fsstack.stack.layer import (
     BlockLayer as BlockLayer,
-    BuildContext as BuildContext,
-    CheckResult as CheckResult,
-    Directory as Directory,
     Layer as Layer,
     Limit as Limit,
     OptionError as OptionError,
-    Place as Place,
-    Stack as Stack,
     option as option,
+)
+from pytest_fsstack.stack.model import Stack as Stack
+from pytest_fsstack.stack.places import (
+    Block as Block,
+    BuildContext as BuildContext,
+    CheckResult as CheckResult,
+    Directory as Directory,
+    Place as Place,
 )
 from pytest_fsstack.stack.words import (
     FLAG as FLAG,

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import typing
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,16 +21,15 @@ from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, R
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import tuning
-from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, PlaceType, Pool
+from pytest_fsstack.stack.model import Device
+from pytest_fsstack.stack.places import Block, BuildContext, Directory, PlaceType, Pool
 
 
 @contextlib.contextmanager
 def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block]:
     """Attach a loop device to an unlinked file, so that no file stays behind."""
-    with tempfile.TemporaryFile(dir=directory) as image:
-        image.truncate(size)
-        with machine.attached(image.fileno()) as loop:
-            yield Block.on_loop(loop, machine)
+    with machine.unnamed_file(directory, size) as image, machine.attached(image) as loop:
+        yield Block.on_loop(loop, machine)
     # Freeing the file's blocks is work for the filesystem. It must not run during the next measurement.
     machine.sync(directory)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.records.findings import Fault
     from pytest_fsstack.records.results import Results
     from pytest_fsstack.report.model import Grid
-    from pytest_fsstack.stack.model import Layer
+    from pytest_fsstack.stack.layer import Layer
 
 #: The parser with which the plugin can still declare options after pytest has read the command line.
 PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()

@@ -25,7 +25,8 @@ from pytest_fsstack.records.results import ChainResults, StackInfo
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext, Directory
 
 
 def chains_of(path: Path) -> list[ChainResults]:
@@ -169,7 +170,8 @@ import os, pathlib, signal
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext, Directory
 directory, below = pathlib.Path({directory!r}), Directory(pathlib.Path({below!r}))
 context = BuildContext(directory, Journal(directory / "dead", RealMachine()))
 (layer,) = Stack.parse({text!r}, BUILT_IN).layers

@@ -10,7 +10,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_fsstack.stack.model import Layer
+    from pytest_fsstack.stack.layer import Layer
 
 
 class _BuiltIn(UserDict[str, Any]):

@@ -12,7 +12,8 @@ from pytest_fsstack.layers.filesystems import Filesystem
 from pytest_fsstack.layers.kernel_encryption import KEYCTL, in_keyring
 from pytest_fsstack.layers.mapper import Key
 from pytest_fsstack.machine.needs import Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, OptionError, PoolLayer, option
+from pytest_fsstack.stack.layer import OptionError, PoolLayer, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine
 
 _BCACHEFS = Tool("bcachefs", "bcachefs-tools")
@@ -65,9 +66,6 @@ class Bcachefs(PoolLayer, Filesystem):
     def check_members(self, count: int) -> None:
         if count < self.replicas:
             raise OptionError("replicas", f"{self.replicas} need as many devices: put pool({self.replicas}) below it")
-
-    def check_loss(self) -> None:
-        raise OptionError("replicas", "bcachefs without one of its devices is not supported")
 
     def has_checksums(self) -> bool:
         # Encrypted data are authenticated instead.

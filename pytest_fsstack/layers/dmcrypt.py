@@ -12,7 +12,8 @@ from typing import ClassVar
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher, Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, option
+from pytest_fsstack.stack.layer import OptionError, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Place
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Value
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})

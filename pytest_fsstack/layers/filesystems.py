@@ -22,19 +22,8 @@ from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import (
-    Block,
-    BlockLayer,
-    BuildContext,
-    CheckResult,
-    Directory,
-    Layer,
-    Limit,
-    OptionError,
-    Place,
-    PoolLayer,
-    option,
-)
+from pytest_fsstack.stack.layer import BlockLayer, Limit, OptionError, PoolLayer, Provides, Sized, Spread, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Place
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import (
     FLAG,
@@ -62,7 +51,7 @@ _XFS_EOFBLOCKS = struct.pack("=IIIII108x", 1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Filesystem(ToolLayer, BlockLayer):
+class Filesystem(ToolLayer, Provides, BlockLayer):
     """A filesystem of the kernel: mkfs, mount, unmount."""
 
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
@@ -136,7 +125,7 @@ class Filesystem(ToolLayer, BlockLayer):
 
 
 @dataclass(frozen=True)
-class _Logged(Filesystem):
+class _Logged(Spread, Filesystem):
     """A filesystem that can have its log on another device."""
 
     #: The bytes of the smallest device for the log.
@@ -735,7 +724,7 @@ class Ntfs3g(Ntfs):
 
 
 @dataclass(frozen=True)
-class Tmpfs(Layer):
+class Tmpfs(Sized):
     """Memory, independent of the place below. It shows the speed of the machine without a device."""
 
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)

@@ -13,7 +13,8 @@ from typing import ClassVar
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext, CheckResult, Directory, DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.layer import DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.places import BuildContext, CheckResult, Directory
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, NUMBER, OUTSIDE, SIZE, CommandLine, Directories, Grammar
 
@@ -49,7 +50,7 @@ class ImageLayer(ToolLayer, DirectoryLayer):
         super().create(below, context)
         empty, image = self.own_directory(below) / "empty", self.image(below)
         context.machine.mkdir(empty)
-        image.touch()
+        context.machine.make_file(image)
         context.machine.run(*self.words(Path(self.source or empty), image))
 
     @contextlib.contextmanager
@@ -160,6 +161,6 @@ def fill(stack: Built, write: Callable[[Path], object]) -> None:
     with stack.taken_down(layer.name) as below:
         assert isinstance(below, Directory)
         tree = below.path / "tree"
-        tree.mkdir(exist_ok=True)
+        stack.machine.mkdir(tree, exist_ok=True)
         write(tree)
         stack.machine.run(*layer.words(tree, layer.image(below)))

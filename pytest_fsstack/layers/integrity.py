@@ -11,7 +11,8 @@ from typing import ClassVar
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Place, option
+from pytest_fsstack.stack.layer import option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Place
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})

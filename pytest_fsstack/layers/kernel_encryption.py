@@ -26,7 +26,8 @@ from pytest_fsstack.machine.needs import (
     not_in_kernel,
 )
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import BuildContext, Directory, DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.layer import DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.places import BuildContext, Directory
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, NUMBER, OUTSIDE, CommandLine
 
 KEYCTL = Tool("keyctl", "keyutils")

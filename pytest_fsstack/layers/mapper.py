@@ -21,7 +21,8 @@ from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Facts, Kind
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, option
+from pytest_fsstack.stack.layer import BlockLayer, OptionError, option
+from pytest_fsstack.stack.places import Block, BuildContext
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import KEYWORD, SIZE, Words
 

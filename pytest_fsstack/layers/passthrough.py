@@ -12,20 +12,8 @@ from typing import ClassVar
 
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Root
-from pytest_fsstack.stack.model import (
-    Block,
-    BlockLayer,
-    BuildContext,
-    Directory,
-    DirectoryLayer,
-    Layer,
-    Limit,
-    OptionError,
-    Place,
-    PlaceType,
-    Pool,
-    option,
-)
+from pytest_fsstack.stack.layer import BlockLayer, DirectoryLayer, Limit, OptionError, Sized, Spread, option
+from pytest_fsstack.stack.places import Block, BuildContext, Directory, Place, PlaceType, Pool
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
 
 #: They show the data below unchanged, including corrupted bytes.
@@ -48,7 +36,7 @@ class Raw(BlockLayer):
 
 
 @dataclass(frozen=True)
-class PoolOfDevices(Raw):
+class PoolOfDevices(Spread, Raw):
     """Several devices of the session for a layer that takes more than one: `pool(2) | btrfs(data='raid1')`.
 
     A session makes that many loop or ram devices. Real ones are named as one group
@@ -160,7 +148,7 @@ class Overlay(DirectoryLayer):
 
 
 @dataclass(frozen=True)
-class Loop(Layer):
+class Loop(Sized):
     """A container file in the directory below, as a block device."""
 
     name: ClassVar = "loop"
@@ -184,8 +172,7 @@ class Loop(Layer):
 
     def create(self, below: Directory, context: BuildContext) -> None:
         size = self.size_of("size") or context.machine.free(below.path) * 9 // 10
-        with open(self._image(below), "xb") as image:
-            image.truncate(size // 4096 * 4096)
+        context.machine.make_file(self._image(below), size=size // 4096 * 4096)
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Block]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Root
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, option
+from pytest_fsstack.stack.layer import BlockLayer, option
+from pytest_fsstack.stack.places import Block, BuildContext
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RecordedBlock(Block):
 
     def mark(self, text: str) -> None:
         """Append a mark to the log after all earlier writes. Raises OSError."""
-        os.setxattr(self.file, recorder.MARK, text.encode())
+        self.machine.set_attribute(self.file, recorder.MARK, text.encode())
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Recorded(BlockLayer):
         machine, depth = context.machine, context.depth
         target = context.directory / f"{depth}-{self.name}"
         # The mount is a single file, so the mount point is a file too.
-        target.touch(mode=0o600)
+        if not target.exists():
+            machine.make_file(target)
         log = context.directory / f"{depth}-{self.name}.log"
         # The server only needs the standard library, and starts faster without site packages.
         command = [sys.executable, "-I", "-S", recorder.__file__]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import CheckResult
+from pytest_fsstack.stack.places import CheckResult
 
 #: From linux/btrfs.h. The command `btrfs scrub` would leave its state in /var/lib/btrfs.
 _BTRFS_IOC_SCRUB = 0xC400941B

@@ -15,16 +15,8 @@ from pytest_fsstack.machine import commands, mounts, signals
 from pytest_fsstack.machine.needs import FUSE, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
-from pytest_fsstack.stack.model import (
-    BuildContext,
-    CheckResult,
-    Directory,
-    DirectoryLayer,
-    Limit,
-    OptionError,
-    Secret,
-    option,
-)
+from pytest_fsstack.stack.layer import DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.places import BuildContext, CheckResult, Directory, Secret
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import (
     FLAG,
@@ -339,8 +331,7 @@ class Encfs(_Fuse):
         content, secret = volume
         file = self.own_directory(below) / _VOLUME
         copied = _DURATION.sub(b"<desiredKDFDuration>1<", content)
-        with file.open("xb") as copy:
-            copy.write(copied)
+        context.machine.make_file(file, copied)
         with context.secret.replacing(secret) as fd:
             context.machine.run(self.beside(_CONTROL).command, "autopasswd", self.own_directory(below), stdin=fd)
         # A dry run leaves the old passphrase in the file.

@@ -16,18 +16,8 @@ from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import (
-    Block,
-    BuildContext,
-    CheckResult,
-    Directory,
-    Limit,
-    OptionError,
-    Place,
-    Pool,
-    PoolLayer,
-    option,
-)
+from pytest_fsstack.stack.layer import Limit, OptionError, PoolLayer, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Place, Pool
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine, Items
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
@@ -314,7 +304,7 @@ def _only(devices: Iterable[Path], context: BuildContext) -> Iterator[Path]:
             # OpenZFS partitions a whole disk, and uses the first partition.
             partitions = Path("/sys/class/block", device.resolve().name).glob("*/partition")
             for path in device, *(Path("/dev", partition.parent.name) for partition in partitions):
-                (directory / path.name).symlink_to(path)
+                context.machine.link(directory / path.name, path)
         yield directory
     finally:
         directories.remove(directory)

@@ -125,8 +125,23 @@ class Machine(Protocol):
 
     # -- files and mounts ----------------------------------------------------------------------------------------------
 
-    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a directory. Raises OSError."""
+    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False, mode: int | None = None) -> None:
+        """Make a directory, with exactly that mode if one is given. Raises OSError."""
+
+    def make_file(self, path: Path, content: bytes = b"", *, size: int = 0) -> None:
+        """Make a file that only this user can open: with a content, or with `size` zeros that take no space.
+
+        Raises OSError, also if the file exists.
+        """
+
+    def link(self, path: Path, target: Path) -> None:
+        """Make a symbolic link to a target. Raises OSError."""
+
+    def set_attribute(self, path: Path, name: str, value: bytes) -> None:
+        """Set an extended attribute of a file. Raises OSError."""
+
+    def unnamed_file(self, directory: Path, size: int) -> AbstractContextManager[int]:
+        """Yield a descriptor of a sparse file without a name, so that it cannot stay behind. Raises OSError."""
 
     def free(self, path: Path) -> int:
         """Return the free bytes of the filesystem that contains `path`. Raises OSError."""
@@ -173,6 +188,9 @@ class Machine(Protocol):
 
         Only `Block.write` calls it, between the checks of the device.
         """
+
+    def flush(self, device: Path) -> None:
+        """Write out the kernel's cache of a block device (fsync(2)). Raises OSError."""
 
     def forget_cache(self, device: Path) -> None:
         """Write out and drop the kernel's cache of a block device. Raises OSError."""

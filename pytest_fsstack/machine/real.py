@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -54,8 +56,27 @@ class RealMachine:
     has_private_mounts = staticmethod(mounts.private_namespace)
     sync = staticmethod(commands.syncfs)
 
-    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False, mode: int | None = None) -> None:
         path.mkdir(parents=parents, exist_ok=exist_ok)
+        if mode is not None:
+            path.chmod(mode)
+
+    def make_file(self, path: Path, content: bytes = b"", *, size: int = 0) -> None:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(content)
+            file.truncate(max(size, len(content)))
+
+    def link(self, path: Path, target: Path) -> None:
+        path.symlink_to(target)
+
+    def set_attribute(self, path: Path, name: str, value: bytes) -> None:
+        os.setxattr(path, name, value)
+
+    @contextlib.contextmanager
+    def unnamed_file(self, directory: Path, size: int) -> Iterator[int]:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.truncate(size)
+            yield file.fileno()
 
     def free(self, path: Path) -> int:
         status = os.statvfs(path)
@@ -89,6 +110,10 @@ class RealMachine:
         with opened(device, os.O_WRONLY) as descriptor:
             for offset, content in extents:
                 write_all(descriptor, content, offset)
+            os.fsync(descriptor)
+
+    def flush(self, device: Path) -> None:
+        with opened(device) as descriptor:
             os.fsync(descriptor)
 
     def forget_cache(self, device: Path) -> None:

@@ -24,7 +24,7 @@ from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.records.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Block
+from pytest_fsstack.stack.places import Block
 from pytest_fsstack.units import reason_of
 
 Direction = Literal["write", "read"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_fsstack.stack.model import Layer
+    from pytest_fsstack.stack.layer import Layer
 
 
 def brought(config: pytest.Config, parts: Literal["reports", "tables", "workloads"]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def brought_layers(config: pytest.Config) -> MutableMapping[str, type[Layer]]:
 
 def checked_layers(layers: object) -> list[type[Layer]]:
     """Return what an implementation of the hook has returned. Raises `pytest.UsageError` if these are no layers."""
-    from pytest_fsstack.stack.model import Layer
+    from pytest_fsstack.stack.layer import Layer
 
     if isinstance(layers, Iterable):
         layers = list(layers)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.records.verdicts import Looks
-    from pytest_fsstack.stack.model import Device, Layer, Stack
+    from pytest_fsstack.stack.layer import Layer
+    from pytest_fsstack.stack.model import Device, Stack
     from pytest_fsstack.stack.tuning import Governor, Queue
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """The commands of a stack, without running them.
 
 The code of a session builds, remounts and takes down the stack, in a scratch directory, on a `RecordingMachine`.
-Actions that bypass the context's machine are not shown, and really happen.
+Layers and devices change the machine only through it (`tests/unit/test_port.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine, nothing
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Device, Directory, Stack
+from pytest_fsstack.stack.model import Device, Stack
+from pytest_fsstack.stack.places import SESSION, Block, BuildContext, Directory
 
 #: Names in the commands for values that are only known when they run.
 LEGEND = {

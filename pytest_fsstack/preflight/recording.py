@@ -50,7 +50,7 @@ class RecordingMachine:
     """A machine that records actions, and answers from tables. `Machine` documents the methods.
 
     `lines` are shell commands, and comments for other actions. Devices appear as LOOP, DM and so on, and secret
-    descriptors as SECRET. Directories are only created below `directory`.
+    descriptors as SECRET. Directories and files are only made below `directory`.
     """
 
     def __init__(self, directory: Path, answers: Mapping[str, Answer] | None = None, limit: float = 600.0) -> None:
@@ -195,10 +195,36 @@ class RecordingMachine:
 
     # -- files and mounts ----------------------------------------------------------------------------------------------
 
-    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False, mode: int | None = None) -> None:
         self.lines.append(f"mkdir {'-p ' if parents or exist_ok else ''}{shlex.quote(str(path))}")
         if path.is_relative_to(self.directory):
             path.mkdir(parents=parents, exist_ok=exist_ok)
+
+    def make_file(self, path: Path, content: bytes = b"", *, size: int = 0) -> None:
+        self.note(f"{path}: a new file{f' of {format_size(size)}' if size else ''}")
+        for line in content.decode(errors="replace").splitlines():
+            self.note(f"    {line}")
+        if path.is_relative_to(self.directory):
+            path.touch(exist_ok=False)
+            os.truncate(path, size)
+            path.write_bytes(content) if content else None
+
+    def link(self, path: Path, target: Path) -> None:
+        self.note(f"{path}: a link to {target}")
+        if path.is_relative_to(self.directory):
+            path.symlink_to(target)
+
+    def set_attribute(self, path: Path, name: str, value: bytes) -> None:
+        self.note(f"the attribute {name} of {path}: {value.decode(errors='replace')}")
+
+    @contextlib.contextmanager
+    def unnamed_file(self, directory: Path, size: int) -> Iterator[int]:
+        descriptor = os.memfd_create("file")
+        try:
+            os.truncate(descriptor, size)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def free(self, path: Path) -> int:
         return 0
@@ -240,6 +266,9 @@ class RecordingMachine:
 
     def write(self, device: Path, extents: Iterable[tuple[int, bytes]]) -> None:
         self.note(f"{device}: written to by the layer itself")
+
+    def flush(self, device: Path) -> None:
+        """Do nothing, because nothing was written."""
 
     def forget_cache(self, device: Path) -> None:
         """Do nothing, because no device has a cache."""

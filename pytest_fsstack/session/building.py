@@ -212,7 +212,7 @@ class Builder:
         from pytest_fsstack.machine.processes import end_if_forked, undumpable
         from pytest_fsstack.machine.signals import State
         from pytest_fsstack.stack.build import BuildError, build
-        from pytest_fsstack.stack.model import BuildContext
+        from pytest_fsstack.stack.places import BuildContext
 
         undo, owner = ExitStack(), os.getpid()
         try:

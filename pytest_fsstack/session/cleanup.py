@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_fsstack.machine.journal import Kind
-    from pytest_fsstack.stack.model import Device, Layer
+    from pytest_fsstack.stack.layer import Layer
+    from pytest_fsstack.stack.model import Device
 
 #: Kinds that sessions and devices leave behind, independent of layers.
 _ALWAYS = (orphans.PROCESSES, mounts.MOUNT, directories.DIRECTORY, tuning.SETTING, devices.DISK)

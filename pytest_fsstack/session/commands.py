@@ -15,7 +15,7 @@ from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.options.commands import parse_check
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.rounds.chains import parameter_of
-from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.stack.places import Directory
 from pytest_fsstack.workloads import BUILT_IN, command, fio_job, jobfile, needs_of
 from pytest_fsstack.workloads.command import split
 

@@ -15,24 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fsstack.machine import commands, processes, signals
-from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.directories import HeldDirectory, safe_place, temporary
 from pytest_fsstack.machine.mounts import DISCONNECTED
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
-from pytest_fsstack.stack.model import (
-    Block,
-    BuildContext,
-    CheckResult,
-    Device,
-    Directory,
-    Layer,
-    OptionError,
-    Place,
-    Pool,
-    Stack,
-)
+from pytest_fsstack.stack.layer import Checks, Forgets, Layer, OptionError, Rebuilds, Scrubs, Spread
+from pytest_fsstack.stack.model import Device, Stack
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Place, Pool
 from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
 
@@ -197,8 +187,7 @@ class Built:
         if isinstance(self.bottom, Directory):
             self.machine.sync(self.bottom.path)
         if isinstance(top := self._places[-1], Block):
-            with opened(top.path) as fd:
-                os.fsync(fd)
+            self.machine.flush(top.path)
 
     def trim(self) -> int:
         """Discard the unused blocks of the stack's filesystems from the top down, like fstrim. Return the number of
@@ -236,7 +225,7 @@ class Built:
     def drop_daemon_caches(self) -> None:
         """Restart daemons whose caches the kernel cannot drop, or wait until they have dropped them."""
         self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
-        time.sleep(max(layer.forgets_after for layer in self.stack.layers))
+        time.sleep(max((layer.forgets_after for layer in self.stack.layers if isinstance(layer, Forgets)), default=0.0))
 
     @contextlib.contextmanager
     def taken_down(self, layer: str | None = None) -> Iterator[Place]:
@@ -312,11 +301,12 @@ class Built:
         """
         checks: dict[str, CheckResult] = {}
         for index, layer in enumerate(self.stack.layers):
-            below, place = self._places[index : index + 2]
-            with self._reported("scrub", layer), self.machine.limited(layer.name, "scrubbing"):
-                checked = layer.scrub(place, below, self._context_of(index))
-            if checked:
-                checks[self.stack.layer_names[index]] = checked
+            if isinstance(layer, Scrubs):
+                below, place = self._places[index : index + 2]
+                with self._reported("scrub", layer), self.machine.limited(layer.name, "scrubbing"):
+                    checked = layer.scrub(place, below, self._context_of(index))
+                if checked:
+                    checks[self.stack.layer_names[index]] = checked
         return checks
 
     def take_away(self, number: int = 1) -> None:
@@ -327,6 +317,8 @@ class Built:
         self._refuse_to_lose(0)
         layer = self.stack.layers[self._spanning]
         try:
+            if not isinstance(layer, Rebuilds):
+                raise OptionError("", "it keeps no second copy, or cannot restore it")
             layer.check_loss()
         except OptionError as error:
             raise BuildError(f"`{self.spec}` cannot lose a device: {layer.name}: {error}") from None
@@ -343,19 +335,19 @@ class Built:
         """Add the erased device again. The stack begins to rebuild its contents. Raises `BuildError`."""
         if (number := self._lost_device) is None:
             raise BuildError(f"`{self.spec}` has all of its devices")
-        self._spanned(lambda layer, *places: layer.regain(*places, number))
+        self._rebuild(lambda layer, *places: layer.regain(*places, number))
         self._lost_device = None
 
     def wait_until_rebuilt(self) -> None:
         """Wait until the rebuild is complete. Raises `BuildError`."""
-        self._spanned(lambda layer, *places: layer.regained(*places))
+        self._rebuild(lambda layer, *places: layer.regained(*places))
 
     @property
     def _spanning(self) -> int:
         """Return the index of the layer that uses several devices. A pool of its own uses them for nothing."""
         return next((index for index, layer in enumerate(self.stack.layers) if layer.gives is not Pool), 0)
 
-    def _spanned(self, act: Callable[..., None]) -> None:
+    def _rebuild(self, act: Callable[..., None]) -> None:
         index = self._spanning
         layer, (below, place) = self.stack.layers[index], self._places[index : index + 2]
         with self._reported("rebuild", layer), self.machine.limited(layer.name, "rebuilding"):
@@ -388,7 +380,7 @@ class Built:
         with self._reported("check", layer):
             if isinstance(below, Block):
                 below.verify()
-            return layer.fsck(below, self._context_of(len(self._open)))
+            return layer.fsck(below, self._context_of(len(self._open))) if isinstance(layer, Checks) else None
 
     def mounts(self) -> list[str]:
         """Return ``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
@@ -540,7 +532,7 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
             with kmsg.listening() as kernel:
                 try:
                     bottom = undo.enter_context(device.opened(context, stack.members))
-                    for layer in stack.layers[:1]:
+                    if stack.layers and isinstance(layer := stack.layers[0], Spread):
                         bottom = undo.enter_context(layer.bottom(bottom, dataclasses.replace(context, depth=1)))
                     built = Built(stack, device, bottom, context)
                     disks = (disk.path for disk in built.disks)

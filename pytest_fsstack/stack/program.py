@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pytest_fsstack.machine import commands, owners
 from pytest_fsstack.machine.needs import Need, Program, Tool
-from pytest_fsstack.stack.model import Layer, OptionError, for_id, option
+from pytest_fsstack.stack.layer import Layer, OptionError, for_id, option
 
 #: Directory names that do not identify a version.
 _COMMON = ("bin", "sbin")

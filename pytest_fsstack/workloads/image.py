@@ -11,7 +11,7 @@ from pytest_fsstack.layers.images import ImageLayer
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.stack.places import Directory
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import existing, regular_files, verify_tree, walk
 from pytest_fsstack.workloads.data.archive import Corpus, compressor

@@ -18,7 +18,8 @@ import drawn  # type: ignore[import-not-found]  # the settings of the project
 import pytest
 
 from pytest_fsstack.machine.needs import Need, Tool
-from pytest_fsstack.stack.model import Directory, Layer, option
+from pytest_fsstack.stack.layer import Layer, option
+from pytest_fsstack.stack.places import Directory
 
 #: The cost of a step on each stack, in coins.
 COSTS = {"dear": 150, "same": 100}

@@ -10,7 +10,7 @@ from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.workloads.build import LIBSODIUM, LUA, Source
 from tests.real.conftest import built
 

@@ -19,7 +19,8 @@ from typing import ClassVar
 
 import pytest
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Directory, Layer, option
+from pytest_fsstack.stack.layer import Layer, option
+from pytest_fsstack.stack.places import Directory
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def test_a_hook_that_returns_something_else_is_named(
 
 def test_every_helper_that_the_page_names_is_public() -> None:
     import pytest_fsstack
-    from pytest_fsstack.stack.model import Secret
+    from pytest_fsstack.stack.places import Secret
 
     helpers = re.findall(r"^- `([\w.]+)\(", PAGE.read_text(), re.MULTILINE)
     assert {"context.machine.run", "context.mounted", "served"} <= set(helpers)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.stack.places import Directory
 from pytest_fsstack.stack.program import ToolLayer
 
 

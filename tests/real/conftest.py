@@ -26,7 +26,8 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import BuildContext, Device, Stack
+from pytest_fsstack.stack.model import Device, Stack
+from pytest_fsstack.stack.places import BuildContext
 from tests import warm
 
 

@@ -17,7 +17,8 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.layers.test_layers import SIZE
 
 pytestmark = pytest.mark.root

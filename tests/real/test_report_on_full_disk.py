@@ -11,7 +11,7 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import built
 
 pytestmark = pytest.mark.root

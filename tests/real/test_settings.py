@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import DiskDevice
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import DISK_SIZE, LoopDevice as MakeLoop, Sessions, built
 from tests.toolkit import chains_of
 

@@ -20,13 +20,14 @@ from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
-from pytest_fsstack.stack.model import Layer
+from pytest_fsstack.stack.layer import Layer
 
 CONFTEST = """
 from pathlib import Path
 from typing import ClassVar
 from pytest_fsstack.machine.journal import Kind, text
-from pytest_fsstack.stack.model import Directory, Layer
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.places import Directory
 
 def present(machine, facts):
     return Path(text(facts, "path")).exists()

@@ -11,7 +11,8 @@ from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice, RamD
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight import explain
-from pytest_fsstack.stack.model import SESSION, Device, Stack
+from pytest_fsstack.stack.model import Device, Stack
+from pytest_fsstack.stack.places import SESSION
 
 LOOP = LoopDevice(1 << 30)
 

@@ -16,7 +16,8 @@ from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.journal import Facts
 from pytest_fsstack.machine.needs import KernelFilesystem, Need
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import BuildContext, Directory, option
+from pytest_fsstack.stack.layer import option
+from pytest_fsstack.stack.places import BuildContext, Directory
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, NUMBER, OUTSIDE
 
 #: With it, the server knows that no client has locks to reclaim. Otherwise, the first open waits for 90 seconds.

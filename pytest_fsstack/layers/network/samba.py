@@ -10,7 +10,8 @@ from typing import ClassVar
 from pytest_fsstack.layers.network.servers import READY, SHARED, NetworkLayer, Server
 from pytest_fsstack.machine import mounts, orphans
 from pytest_fsstack.machine.needs import KernelFilesystem, Need, Tool
-from pytest_fsstack.stack.model import BuildContext, Directory, Limit, option
+from pytest_fsstack.stack.layer import Limit, option
+from pytest_fsstack.stack.places import BuildContext, Directory
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, NUMBER, OUTSIDE
 
 _SMBD = Server("smbd", "samba")

@@ -23,7 +23,8 @@ from pytest_fsstack.machine.needs import (
     load_module,
     not_in_kernel,
 )
-from pytest_fsstack.stack.model import BuildContext, Directory, DirectoryLayer, Limit, option
+from pytest_fsstack.stack.layer import DirectoryLayer, Limit, option
+from pytest_fsstack.stack.places import BuildContext, Directory
 
 _IP = Tool("ip", "iproute2", {"dnf": "iproute"})
 _TC = Tool("tc", "iproute2", {"dnf": "iproute-tc"})

@@ -12,7 +12,8 @@ from pytest_fsstack.layers.network.servers import READY, SHARED, NetworkLayer, S
 from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts, orphans
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
-from pytest_fsstack.stack.model import BuildContext, Directory, Limit, option
+from pytest_fsstack.stack.layer import Limit, option
+from pytest_fsstack.stack.places import BuildContext, Directory
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, CommandLine
 

@@ -17,7 +17,8 @@ from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, Pool, option
+from pytest_fsstack.stack.layer import BlockLayer, OptionError, Spread, option
+from pytest_fsstack.stack.places import Block, BuildContext, Pool
 from pytest_fsstack.stack.words import KEYWORD, SIZE
 from pytest_fsstack.units import parse_size
 
@@ -78,7 +79,7 @@ CACHE_SET = Kind("bcache", lambda machine, facts: bool(_registered(machine, jour
 
 
 @dataclass(frozen=True)
-class _Cached(BlockLayer):
+class _Cached(Spread, BlockLayer):
     """A device of the session, with a second one or memory as its cache."""
 
     gives: ClassVar = Block

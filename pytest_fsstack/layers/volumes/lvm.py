@@ -18,7 +18,8 @@ from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, PoolLayer, option
+from pytest_fsstack.stack.layer import OptionError, PoolLayer, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Place
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
 _TARGETS = {
@@ -324,7 +325,8 @@ def _private(volumes: Sequence[Block], context: BuildContext) -> Iterator[Mappin
         accepted = ", ".join(f'"a|^{path}$|"' for path in paths)
         # A string for LVM's parser (libdm/libdm-config.c), with these two characters escaped.
         quoted = re.sub(r'(["\\])', r"\\\1", str(directory))
-        (directory / "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=quoted))
+        content = _CONFIGURATION.format(accepted=accepted, directory=quoted)
+        context.machine.make_file(directory / "lvm.conf", content.encode())
         private = {"LVM_SYSTEM_DIR": str(directory), "LVM_SUPPRESS_FD_WARNINGS": "1"}
         yield {**context.machine.mapper_environment(), **private}
 

@@ -15,7 +15,8 @@ from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
+from pytest_fsstack.stack.layer import BlockLayer, OptionError, Spread, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Place
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
@@ -67,7 +68,7 @@ ARRAY = Kind("md", lambda machine, facts: bool(_arrays(machine, journal.text(fac
 
 
 @dataclass(frozen=True)
-class Md(BlockLayer):
+class Md(Spread, BlockLayer):
     """Linux's software RAID of mdadm, on several devices of the session.
 
     It is the lowest layer, and takes `devices` of them: files, memory, or the first ones of a group
@@ -184,7 +185,7 @@ class Md(BlockLayer):
 def _configuration(context: BuildContext) -> Iterator[str]:
     """Yield the option that names a configuration of its own. With it, mdadm names the device after the array."""
     with directories.scratch(context.directory, "mdadm-") as directory:
-        (directory / "mdadm.conf").write_text("CREATE names=yes\n")
+        context.machine.make_file(directory / "mdadm.conf", b"CREATE names=yes\n")
         yield f"--config={directory / 'mdadm.conf'}"
 
 

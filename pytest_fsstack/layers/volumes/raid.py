@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import SECTOR, MapperLayer, mapping, slices
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, option
+from pytest_fsstack.stack.layer import OptionError, option
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Place
 
 #: For each level: dm-raid's name, the minimum number of devices, and the number of devices with copies or parity.
 _LEVELS = {0: ("raid0", 2, 0), 1: ("raid1", 2, 0), 5: ("raid5_ls", 3, 1), 6: ("raid6_zr", 4, 2), 10: ("raid10", 4, 0)}

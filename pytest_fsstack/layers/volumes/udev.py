@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from pytest_fsstack.machine.guard import Refused
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, Pool
+from pytest_fsstack.stack.places import Block, Pool
 
 #: Where udev recognizes such a device, in bytes from its start: metadata 1.2 of md, and struct cache_sb of bcache.
 _SUPERBLOCK = 4096

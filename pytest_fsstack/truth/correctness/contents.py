@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness.calls import (
     LIBC,
     MODES,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness.calls import LONG, Side
 
 GiB = 1 << 30

@@ -21,7 +21,7 @@ from pytest_fsstack.machine import commands, directories, orphans, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.records.findings import Finding
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness.calls import shown
 from pytest_fsstack.truth.correctness.contents import CONDITIONS, FULL, Comparison, DifferentError, Others, Weight
 from pytest_fsstack.truth.correctness.drawing import PARAMETERS, REMOUNT, THEMES, Call, Theme, draw, names_of

@@ -13,7 +13,8 @@ from pathlib import Path
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.records.findings import Fault, Finding
-from pytest_fsstack.stack.model import Layer, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.units import counted
 
 #: The name under which a step keeps its findings.

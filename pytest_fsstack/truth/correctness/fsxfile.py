@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine.needs import Crate, Tool
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness.posix import OVER, letting_go
 from pytest_fsstack.truth.correctness.verdict import damage_of
 from pytest_fsstack.workloads.base import workload

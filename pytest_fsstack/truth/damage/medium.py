@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fsstack.machine.descriptors import pieces_direct, size_of_device
-from pytest_fsstack.stack.model import Block, Directory, Place
+from pytest_fsstack.stack.places import Block, Directory, Place
 
 #: Bytes of a unit. The last unit of a file may be shorter.
 UNIT = 4096

@@ -16,7 +16,8 @@ from pytest_fsstack.machine.needs import Tool, require
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.records.findings import Finding
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import CheckResult, Layer, Limit
+from pytest_fsstack.stack.layer import Layer, Limit
+from pytest_fsstack.stack.places import CheckResult
 from pytest_fsstack.truth.damage import perform
 from pytest_fsstack.truth.damage.databases import NEEDS, Database
 from pytest_fsstack.truth.damage.plan import Operation, plan

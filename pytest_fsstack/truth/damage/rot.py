@@ -22,7 +22,9 @@ from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.records.findings import Finding
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, CheckResult, Limit, Place, Stack
+from pytest_fsstack.stack.layer import Limit
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, CheckResult, Place
 from pytest_fsstack.truth.damage import medium, snapshot
 from pytest_fsstack.truth.damage.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.truth.damage.snapshot import Outcome, Shape as Shape, Snapshot

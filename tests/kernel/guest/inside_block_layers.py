@@ -19,7 +19,7 @@ from pytest_fsstack.layers.volumes import lvm
 from pytest_fsstack.machine import commands, journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.kernel.guest.common import (
     DISK,
     check_round_trip,

@@ -20,7 +20,8 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext, Directory
 from tests.kernel.guest.common import ended, forked, processes
 
 SIZE = 1 << 20

@@ -19,7 +19,9 @@ from pytest_fsstack.layers.volumes import caches, md
 from pytest_fsstack.machine import guard, journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Block, BuildContext, Pool, Stack
+from pytest_fsstack.stack.layer import Spread
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, Pool
 from tests import guarding
 from tests.kernel.guest.common import ended, forked, write
 
@@ -157,6 +159,7 @@ def killed(text: str, directory: Path) -> None:
         context = BuildContext(directory, journal.Journal(directory / "journals", machine), depth=1)
         pool = Pool.of([Block(disk, lambda: None, machine) for disk in DISKS[2:]])
         (layer,) = Stack.parse(text, BUILT_IN).layers
+        assert isinstance(layer, Spread)
         with layer.bottom(pool, context) as bottom:
             layer.create(bottom, context)
             with layer.opened(bottom, context):

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands
-from pytest_fsstack.stack.model import Block, BuildContext
+from pytest_fsstack.stack.layer import Checks
+from pytest_fsstack.stack.places import Block, BuildContext
 from tests.real.conftest import built
 from tests.toolkit import flip
 
@@ -37,7 +38,9 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
             places = [found.start() & ~15 for found in re.finditer(NAME + b"|" + WIDE, content)]
             assert places
             device.write([(place, b"\xff" * 64) for place in places])
-            broken = stack.stack.layers[0].fsck(device, context)
+            layer = stack.stack.layers[0]
+            assert isinstance(layer, Checks)
+            broken = layer.fsck(device, context)
             device.write([(place, content[place : place + 64]) for place in places])
         assert broken is not None
         assert not broken.clean

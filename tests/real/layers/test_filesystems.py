@@ -22,7 +22,9 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import SESSION, Block, BuildContext
 from tests.real.conftest import LoopDevice as MakeLoop, Sessions, built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
 
@@ -147,7 +149,8 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.machine.real import RealMachine
 BuildContext.name = lambda context, layer: f"fsstack-{SESSION}-1-{{layer}}"
 mounts.private_namespace()

@@ -19,7 +19,7 @@ from pytest_fsstack.machine.journal import CleanupReport, Journal, cleanup
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import BuildContext, Secret
+from pytest_fsstack.stack.places import BuildContext, Secret
 from tests.real.conftest import LoopDevice as LoopDeviceFixture, built, run
 from tests.toolkit import kill_session
 

@@ -18,7 +18,7 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import words
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import BuildContext, Directory
+from pytest_fsstack.stack.places import BuildContext, Directory
 from pytest_fsstack.stack.spec import SpecError
 from tests.real.conftest import built
 

@@ -15,7 +15,9 @@ from pytest_fsstack.machine import mounts, needs
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import BuildContext, Layer, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 
 pytestmark = pytest.mark.root
 

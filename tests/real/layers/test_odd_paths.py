@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import LoopDevice
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import built
 from tests.warm import session as run_pytest
 

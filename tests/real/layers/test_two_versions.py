@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import built
 
 pytestmark = pytest.mark.root

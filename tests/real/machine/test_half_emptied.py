@@ -95,7 +95,7 @@ def test_a_journal_that_cannot_be_written_costs_no_label(
 ) -> None:
     from pytest_fsstack.devices import DiskDevice
     from pytest_fsstack.machine.journal import Journal, OpenEntry
-    from pytest_fsstack.stack.model import BuildContext
+    from pytest_fsstack.stack.places import BuildContext
 
     def fail(note: OpenEntry, **facts: object) -> None:
         raise OSError(28, "the journal cannot be written")

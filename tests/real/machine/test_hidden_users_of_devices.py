@@ -17,7 +17,7 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands, guard
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests import guarding
 from tests.real.conftest import LoopDevice, built, run
 

@@ -13,7 +13,7 @@ from pytest_fsstack.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import LoopDevice, built, image_of, run, swapped_on
 
 pytestmark = pytest.mark.root

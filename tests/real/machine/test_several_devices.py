@@ -16,7 +16,8 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import guard
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import Loop, LoopDevice, built, run, small_session
 
 pytestmark = pytest.mark.root

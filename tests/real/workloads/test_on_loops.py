@@ -13,7 +13,7 @@ from pytest_fsstack.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.machine import needs
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.workloads.data.backup import Backup
 from pytest_fsstack.workloads.data.corpus import generated, packed_backup, payload, zipped
 from pytest_fsstack.workloads.hardlinks import RemovalOrder

@@ -15,7 +15,7 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands, directories, needs
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.workloads import postgresql
 from tests.real.conftest import built, lines_naming
 

@@ -18,7 +18,7 @@ from pytest_fsstack.machine import commands, guard, signals
 from pytest_fsstack.measuring import timed
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.workloads.data.corpus import payload
 from pytest_fsstack.workloads.direct import DirectIO, differing
 from pytest_fsstack.workloads.fiojob import Pattern

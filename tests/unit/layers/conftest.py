@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
-from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Layer, Pool, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import SESSION, Block, BuildContext, Pool
 
 #: Of the device `/dev/fake`: 384 MiB.
 SECTORS = 786432
@@ -69,8 +71,8 @@ def pool(machine: LayerMachine) -> Pool:
     return Pool.of([Block(path, lambda: None, machine) for path in paths])
 
 
-def only(text: str) -> Layer:
-    """Return the one layer of a stack, which may be on a pool."""
+def only(text: str) -> Any:
+    """Return the one layer of a stack, which may be on a pool. What it can do depends on its class."""
     (layer,) = (layer for layer in Stack.parse(text, BUILT_IN).layers if layer.name != "pool")
     return layer
 

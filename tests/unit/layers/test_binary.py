@@ -14,7 +14,8 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.needs import Missing, Program
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack import spec
-from pytest_fsstack.stack.model import Block, BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext
 from pytest_fsstack.stack.program import ToolLayer
 from tests.unit.layers.conftest import LayerMachine, only
 

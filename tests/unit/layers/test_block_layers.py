@@ -17,7 +17,8 @@ from pytest_fsstack.layers.dmcrypt import Dmcrypt
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal
-from pytest_fsstack.stack.model import SESSION, Block, BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import SESSION, Block, BuildContext
 from tests.unit.layers.conftest import SECTORS, LayerMachine, only
 
 
@@ -40,7 +41,7 @@ class Maker:
 
 
 def test_another_session_has_other_names_even_with_the_same_process_number(context: BuildContext) -> None:
-    code = "from pytest_fsstack.stack.model import SESSION; print(SESSION)"
+    code = "from pytest_fsstack.stack.places import SESSION; print(SESSION)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     # The shortest limit is md's, of 32 bytes.
     assert len(f"md_{context.name('md').replace(SESSION, other)}") < 32

@@ -13,7 +13,7 @@ import pytest
 from pytest_fsstack import layers
 from pytest_fsstack.layers import BUILT_IN, known
 from pytest_fsstack.layers.filesystems import Ext4
-from pytest_fsstack.stack.model import Layer
+from pytest_fsstack.stack.layer import Layer
 
 
 def _modules() -> list[ModuleType]:

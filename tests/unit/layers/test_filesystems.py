@@ -15,7 +15,8 @@ from pytest_fsstack.machine.commands import CommandError, secret_fd
 from pytest_fsstack.machine.needs import KernelFilesystem, Tool, missing
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Pool, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Pool
 from tests.unit.layers.conftest import LayerMachine, first, only
 
 

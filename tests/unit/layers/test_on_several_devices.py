@@ -16,7 +16,9 @@ from pytest_fsstack.machine import guard, signals
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
+from pytest_fsstack.stack.layer import OptionError, Rebuilds
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, Pool
 from tests.unit.layers.conftest import SECTORS, LayerMachine, first, only
 
 WIPED = ["wipefs -aq /dev/a", "wipefs -aq /dev/b"]
@@ -172,11 +174,8 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
         ("btrfs", "data"),
         ("md(level=5, initial='sync')", None),
         ("md(level=10)", None),
-        ("ext4", ""),
-        ("bcache", ""),
         ("zfs(devices=2)", "vdev"),
         ("zfs(devices=3, vdev='mirror', log=True)", "vdev"),
-        ("bcachefs(devices=2, replicas=2)", "replicas"),
     ],
 )
 def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -> None:
@@ -187,6 +186,11 @@ def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -
     with pytest.raises(OptionError) as caught:
         layer.check_loss()
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize("text", ["ext4", "bcache", "bcachefs(devices=2, replicas=2)", "lvm(kind='raid1', devices=2)"])
+def test_other_layers_rebuild_nothing(text: str) -> None:
+    assert not isinstance(only(text), Rebuilds)
 
 
 def test_a_pool_without_a_layer_cannot_lose_a_device(machine: LayerMachine, context: BuildContext) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.preflight.recording import RecordingMachine
-from pytest_fsstack.stack.model import CheckResult
+from pytest_fsstack.stack.places import CheckResult
 
 POOL = """  pool: fsstack-1-zfs
  state: ONLINE

@@ -16,7 +16,9 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Fact, Kind, OpenEntry
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordedDaemon, RecordingJournal, nothing
-from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, Directory, Place, Secret
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
@@ -26,7 +28,8 @@ def opened(text: str, context: BuildContext) -> Place:
     layer, below = only(text), Directory(context.directory)
     layer.create(below, context)
     with layer.opened(below, context) as place:
-        return place
+        opened_place: Place = place
+        return opened_place
 
 
 def test_cryfs_gets_its_options_and_asks_nothing(machine: LayerMachine, context: BuildContext) -> None:

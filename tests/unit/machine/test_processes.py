@@ -17,7 +17,7 @@ import pytest
 from pytest_fsstack.machine import commands, journal, orphans, processes
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 
 START = """
 import time
@@ -28,7 +28,8 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 here = Path({directory!r})
 how = {how!r}
 if how == "run":
@@ -112,7 +113,7 @@ def test_each_stack_has_a_passphrase_of_its_own(tmp_path: Path) -> None:
 #: Makes a secret, uses it in all forms, and keeps it while its memory is searched.
 HOLDER = """
 import sys
-from pytest_fsstack.stack.model import Secret
+from pytest_fsstack.stack.places import Secret
 
 secret, other = Secret(), Secret()
 for form in secret.key(144), secret.replacing(other), secret.passphrase():

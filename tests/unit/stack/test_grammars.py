@@ -21,7 +21,9 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import outside, words
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import BuildContext, Layer, OptionError, Stack, option
+from pytest_fsstack.stack.layer import Layer, OptionError, option
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.stack.spec import SpecError
 
 

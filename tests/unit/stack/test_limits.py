@@ -6,7 +6,8 @@ import pytest
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.needs import KernelFilesystem, Missing, MissingRequirement
-from pytest_fsstack.stack.model import Limit, Stack
+from pytest_fsstack.stack.layer import Limit
+from pytest_fsstack.stack.model import Stack
 
 
 def stack(text: str) -> Stack:

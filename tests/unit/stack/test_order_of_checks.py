@@ -14,7 +14,9 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BuildContext, Directory, Pool, PoolLayer, Stack
+from pytest_fsstack.stack.layer import PoolLayer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, Directory, Pool
 
 SAID: list[str] = []
 

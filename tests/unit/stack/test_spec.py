@@ -15,7 +15,8 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.layers.filesystems import Btrfs, Ext4
 from pytest_fsstack.stack import keys, spec
-from pytest_fsstack.stack.model import Stack, option
+from pytest_fsstack.stack.layer import option
+from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import Call, Option, Pipe, Setting, SpecError
 
 words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(

@@ -21,7 +21,9 @@ from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, Built, build
-from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, Place, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Place
 
 SAID: list[str] = []
 

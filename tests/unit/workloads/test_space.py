@@ -10,7 +10,8 @@ from pytest_fsstack import workloads
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Block, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import Block, Directory
 from tests.toolkit import NotedStack, NotedTimed, block
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack.layers.network import servers
 from pytest_fsstack.machine import commands
-from pytest_fsstack.stack.model import BuildContext, Directory
+from pytest_fsstack.stack.places import BuildContext, Directory
 
 pytestmark = pytest.mark.root
 

@@ -17,7 +17,7 @@ from pytest_fsstack.machine.journal import cleanup
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import built, run
 from tests.toolkit import kill_session
 

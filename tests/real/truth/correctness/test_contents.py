@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.truth.correctness.contents import Comparison
 from pytest_fsstack.truth.correctness.drawing import REMOUNT, Call
 from pytest_fsstack.truth.correctness.exploring import _fill

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.truth.correctness.posix import PJDFSTEST, letting_go
 from tests.real.conftest import built
 from tests.real.test_scenarios import smoke

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.measuring.timed import Timed
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.truth.correctness import xfstests
 from tests.real.conftest import built
 

@@ -12,7 +12,7 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.records.results import ChainResults
-from pytest_fsstack.stack.model import Block, BuildContext
+from pytest_fsstack.stack.places import Block, BuildContext
 from pytest_fsstack.truth.damage.databases import NEEDS
 from pytest_fsstack.truth.damage.writelog import Cut, Entry, Image, Kind, LogReader, left_by
 from tests.real.conftest import built

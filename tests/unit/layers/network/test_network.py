@@ -14,7 +14,8 @@ from pytest_fsstack.layers.network import servers
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
-from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext, Directory
 
 
 def opened(text: str, directory: Path) -> tuple[list[list[str]], RecordingJournal]:

@@ -23,7 +23,7 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.machine import mounts, orphans, signals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness import exploring
 from pytest_fsstack.truth.correctness.calls import MODES, Other, Side, answer, content_of, data
 from pytest_fsstack.truth.correctness.contents import Comparison, DifferentError, Model, Weight, difference, orders

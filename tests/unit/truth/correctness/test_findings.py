@@ -20,7 +20,8 @@ from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.layouts import findings
 from pytest_fsstack.report.model import View
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Limit, Stack
+from pytest_fsstack.stack.layer import Limit
+from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.truth.correctness import known
 from pytest_fsstack.truth.correctness.calls import Side
 from pytest_fsstack.truth.correctness.contents import Comparison, DifferentError, Weight, limits_of

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fsstack.measuring.timed import Completed
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.layer import Limit
 from pytest_fsstack.truth.correctness import exploring, fsxfile
 from pytest_fsstack.truth.correctness.fsxfile import FsxError, difference, done_before, settings_for
 from tests.toolkit import NotedStack, NotedTimed

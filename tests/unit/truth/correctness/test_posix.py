@@ -12,7 +12,7 @@ from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed
-from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.stack.places import Directory
 from pytest_fsstack.truth.correctness import posix
 from pytest_fsstack.truth.correctness.posix import Cases, SuiteError, all_of, by_group, cases_of
 from tests.toolkit import NotedStack, NotedTimed

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack.model import Block, Directory, Pool
+from pytest_fsstack.stack.places import Block, Directory, Pool
 from pytest_fsstack.truth.damage import medium
 from pytest_fsstack.truth.damage.medium import UNIT, Image, Unit
 

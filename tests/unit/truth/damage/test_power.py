@@ -18,7 +18,8 @@ from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.records.findings import Finding
-from pytest_fsstack.stack.model import CheckResult, Directory, Stack
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import CheckResult, Directory
 from pytest_fsstack.truth.damage import power
 from pytest_fsstack.truth.damage.perform import act, content
 from pytest_fsstack.truth.damage.plan import Operation

@@ -19,7 +19,9 @@ from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import BuildContext, CheckResult, Directory, Layer, Place, Stack
+from pytest_fsstack.stack.layer import Layer
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.places import BuildContext, CheckResult, Directory, Place
 from pytest_fsstack.truth.damage import medium, rot, snapshot
 from pytest_fsstack.truth.damage.medium import SECTOR, UNIT, Image
 from pytest_fsstack.truth.damage.rot import Rotting
