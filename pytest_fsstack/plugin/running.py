@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fsstack import hooks, options
 from pytest_fsstack.options import labels
-from pytest_fsstack.session.ending import Ending, header
+from pytest_fsstack.session.ending import SessionEnd, header
 from pytest_fsstack.session.outcomes import Outcomes
 from pytest_fsstack.session.selecting import unknown_words
 from pytest_fsstack.session.state import Session
@@ -54,7 +54,7 @@ class Running:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._ending = Ending(session)
+        self._ending = SessionEnd(session)
         self._earlier = session.config.pluginmanager.get_plugins()
         #: Lines about words of -k that select nothing.
         self._unknown_words: list[str] = []

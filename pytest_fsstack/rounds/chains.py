@@ -55,8 +55,8 @@ class StackParameter:
 
 
 @dataclass
-class ItemOutcome:
-    """The outcome of an item over all rounds: its last run, or the run that ended it."""
+class ItemRuns:
+    """The runs of an item in all rounds: the last one, or the one that ended it, and the duration of all."""
 
     run: Run | None = None
     #: The total duration of its calls.
@@ -105,7 +105,7 @@ class Chain:
     has_run: bool = False
     #: By step, the metrics that its workloads have recorded on any stack in any round.
     metrics: dict[str, dict[str, Metric]] = field(default_factory=dict)
-    outcomes: dict[pytest.Item, ItemOutcome] = field(default_factory=dict)
+    runs: dict[pytest.Item, ItemRuns] = field(default_factory=dict)
 
     def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:
         if step not in self.items:

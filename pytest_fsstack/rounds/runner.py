@@ -18,7 +18,7 @@ from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
-from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
+from pytest_fsstack.rounds.chains import Chain, ItemRuns, parameter_of, step_of
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Runner:
     def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, this: Round) -> StepRun:
         """Run a step on a stack, with the repetitions of the round."""
         count, started = this.repetitions.get(step, 1), time.monotonic()
-        outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), list[Sample]()
+        runs, samples = chain.runs.setdefault(item, ItemRuns()), list[Sample]()
         item.stash[ROUND] = this.number
         item.stash[METRICS] = chain.metrics.setdefault(step, {})
         for number in range(1, count + 1):
@@ -94,13 +94,13 @@ class Runner:
             item.stash[REPEATED] = step if step in this.repetitions and this.number == 0 and number == 1 else ""
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
-            outcome.add(run)
+            runs.add(run)
             sample, measured = _pop_sample(item), _benchmark_sample(self.config, item)
             if sample and measured:
                 sample = msgspec.structs.replace(sample, values={**measured.values, **sample.values})
             if sample := sample or measured:
                 samples.append(sample)
-            if outcome.ended or len(samples) < number:
+            if runs.ended or len(samples) < number:
                 break
         if number < count:
             self.tear_down(item, chain, following)
@@ -123,7 +123,7 @@ class Runner:
     def tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
         call = self._protocol.tear_down(item, following)
         if call.excinfo:
-            chain.outcomes.setdefault(item, ItemOutcome()).torn_down.append(call)
+            chain.runs.setdefault(item, ItemRuns()).torn_down.append(call)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -150,13 +150,13 @@ class Runner:
         self.tear_down(item, chain, nextitem)
         # Not earlier: lines of progress would split the item's own line.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        run = chain.outcomes[item].run if item in chain.outcomes else None
+        run = chain.runs[item].run if item in chain.runs else None
         for report in [*(run.subtests if run else ()), *self._reports(item, chain, decision, figures)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _reports(self, item: pytest.Item, chain: Chain, decision: Decision, figures: Figures | None) -> Reports:
-        if not decision.in_setup and item not in chain.outcomes:
+        if not decision.in_setup and item not in chain.runs:
             decision = Decision("skipped", "not run: it was collected twice, and the other one ran", in_setup=True)
 
         def end() -> None:
@@ -166,12 +166,12 @@ class Runner:
                 pytest.skip(decision.text)
 
         if decision.in_setup:
-            torn_down = chain.outcomes[item].teardowns() if item in chain.outcomes else []
+            torn_down = chain.runs[item].teardowns() if item in chain.runs else []
             reports = self._protocol.report(item, [Phase("setup", end), *(torn_down or [Phase("teardown", succeed)])])
             if decision.overrules:
                 _fail(reports[0], decision.text)
             return reports
-        ran = chain.outcomes[item]
+        ran = chain.runs[item]
         if decision.as_run:
             return self._protocol.report(item, ran.phases())
         if decision.expected:

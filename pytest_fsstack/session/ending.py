@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _FAILURE_REPORTS = ("html", "markdown")
 
 
-class Ending:
-    """The ending of a session. Its constructor checks that reports can be written. Raises `pytest.UsageError`."""
+class SessionEnd:
+    """The end of a session. Its constructor checks that reports can be written. Raises `pytest.UsageError`."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._say = session, session.say

@@ -26,7 +26,7 @@ TIMEOUT = 2400.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GuestTest:
     """What became of a test in the guest."""
 
     result: Literal["passed", "skipped", "failed"]
@@ -37,7 +37,7 @@ class Outcome:
 class Guest:
     """A pytest session that has run in a guest."""
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, GuestTest]
     said: str
 
     def check(self, name: str) -> None:
@@ -87,18 +87,18 @@ def names_in(module: ModuleType) -> list[str]:
     return names
 
 
-def outcomes(junit: Path) -> dict[str, Outcome]:
+def outcomes(junit: Path) -> dict[str, GuestTest]:
     """What became of each test, by name; one whose teardown failed too is there twice."""
-    found: dict[str, Outcome] = {}
+    found: dict[str, GuestTest] = {}
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
         name = case.attrib["name"]
         troubles = [*case.findall("failure"), *case.findall("error")]
         skipped = case.find("skipped")
         if troubles or (name in found and found[name].result == "failed"):
             text = "\n".join([found[name].text if name in found else "", *(trouble.text or "" for trouble in troubles)])
-            found[name] = Outcome("failed", text.strip())
+            found[name] = GuestTest("failed", text.strip())
         elif skipped is not None:
-            found[name] = Outcome("skipped", skipped.attrib.get("message", ""))
+            found[name] = GuestTest("skipped", skipped.attrib.get("message", ""))
         else:
-            found[name] = Outcome("passed")
+            found[name] = GuestTest("passed")
     return found

@@ -27,7 +27,7 @@ from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.places import Block, CheckResult, Place
 from pytest_fsstack.truth.damage import medium, snapshot
 from pytest_fsstack.truth.damage.medium import SECTOR, UNIT, Image, Unit
-from pytest_fsstack.truth.damage.snapshot import Outcome, Shape as Shape, Snapshot
+from pytest_fsstack.truth.damage.snapshot import Effect, Shape as Shape, Snapshot
 
 #: The target of a flip: contents of files, or all other bytes that the stack has stored.
 Kind = Literal["contents", "metadata"]
@@ -72,7 +72,7 @@ class Tally:
     """The counted results of flips."""
 
     flips: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    effects: Counter[Effect] = field(default_factory=Counter)
     #: Flips that a scrub or a checker reported.
     checked: int = 0
     #: Flips whose byte was right again after the scrub and the check.
@@ -82,18 +82,18 @@ class Tally:
     #: One line for each flip.
     stories: list[str] = field(default_factory=list)
 
-    def add(self, flip: Flip, outcome: Outcome, why: str, checked: Iterable[str]) -> None:
+    def add(self, flip: Flip, effect: Effect, why: str, checked: Iterable[str]) -> None:
         """Count a flip. `checked` are the layers whose scrub or checker reported an error."""
         self.flips += 1
-        self.outcomes[outcome] += 1
+        self.effects[effect] += 1
         layers = sorted(set(checked))
         self.checked += bool(layers)
         detection = f"; found by a check of {', '.join(layers)}" if layers else ""
-        self.stories.append(f"{flip}: {outcome.value}: {why}{detection}")
+        self.stories.append(f"{flip}: {effect.value}: {why}{detection}")
 
     @property
     def wrong(self) -> int:
-        return self.outcomes[Outcome.WRONG]
+        return self.effects[Effect.WRONG]
 
     def findings(self, stack: Stack, kind: Kind) -> list[Finding]:
         """Return the broken promises of the stack, each with the flip that breaks it. The kind is of all flips.
@@ -101,22 +101,22 @@ class Tally:
         Checksums promise that wrong data are reported. If a layer also protects names, files that are missing or have
         wrong names must be reported.
         """
-        outcomes = [] if stack.lacks(Limit.CHECKSUMS) else [Outcome.WRONG]
-        outcomes += [Outcome.MISSING] if outcomes and not stack.lacks(Limit.NAME_CHECKSUMS) else []
+        effects = [] if stack.lacks(Limit.CHECKSUMS) else [Effect.WRONG]
+        effects += [Effect.MISSING] if effects and not stack.lacks(Limit.NAME_CHECKSUMS) else []
         return [
-            Finding(f"{kind}: {outcome.value}", story)
-            for outcome in outcomes
+            Finding(f"{kind}: {effect.value}", story)
+            for effect in effects
             for story in self.stories
-            if f": {outcome.value}: " in story
+            if f": {effect.value}: " in story
         ]
 
     def record(self, timed: Timed) -> None:
         """Add the figures to the sample, and keep the line of each flip."""
         timed.record("flips", self.flips, better="higher")
-        timed.record("reported", self.outcomes[Outcome.REPORTED], better="higher")
+        timed.record("reported", self.effects[Effect.REPORTED], better="higher")
         timed.record("wrong", self.wrong)
-        timed.record("missing", self.outcomes[Outcome.MISSING])
-        timed.record("unnoticed", self.outcomes[Outcome.UNNOTICED])
+        timed.record("missing", self.effects[Effect.MISSING])
+        timed.record("unnoticed", self.effects[Effect.UNNOTICED])
         if self.can_check:
             timed.record("checked", self.checked, better="higher")
         timed.record("corrected", self.corrected, better="higher")
@@ -203,16 +203,16 @@ class Rotting:
         strata = draw.sample(self._strata[kind], len(self._strata[kind]))
         for number in range(count):
             flip = draw_flip(draw, strata[number % len(strata)], self._image)
-            outcome, why = self._flip(flip, tally)
-            tally.add(flip, outcome, why, self._found())
+            effect, why = self._flip(flip, tally)
+            tally.add(flip, effect, why, self._found())
         with self.stack.taken_down(self._layer) as place:
             self._undo(place)
-        outcome, why = snapshot.judge(self._written.entries, self._look())
-        if outcome is not Outcome.UNNOTICED:
+        effect, why = snapshot.judge(self._written.entries, self._look())
+        if effect is not Effect.UNNOTICED:
             raise AssertionError(f"{self.stack.spec}: with all flips undone, it is not as it was written: {why}")
         return tally
 
-    def _flip(self, flip: Flip, tally: Tally) -> tuple[Outcome, str]:
+    def _flip(self, flip: Flip, tally: Tally) -> tuple[Effect, str]:
         flipped = False
         try:
             with self.stack.taken_down(self._layer) as place:
@@ -224,11 +224,11 @@ class Rotting:
             if not flipped:
                 raise
             # The story begins at the layer, without the text of the stack and the device.
-            return Outcome.REPORTED, f"layer {str(error).partition(': layer ')[2]}".partition("\n")[0]
+            return Effect.REPORTED, f"layer {str(error).partition(': layer ')[2]}".partition("\n")[0]
         try:
             return snapshot.judge(self._written.entries, self._look())
         except TimeoutError as error:
-            return Outcome.REPORTED, str(error)
+            return Effect.REPORTED, str(error)
 
     def _found(self) -> list[str]:
         """Scrub the stack if it is open, and check it. Return the layers that report an error."""

@@ -21,8 +21,8 @@ _DEPTH = 16
 _HAS_NONE = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class Outcome(enum.Enum):
-    """The result of a flip, by the data read after it."""
+class Effect(enum.Enum):
+    """The effect of a flip, by the data read after it."""
 
     #: Something failed: the mount, or reading a name, an attribute or contents.
     REPORTED = "reported"
@@ -188,8 +188,8 @@ def _digest(descriptor: int, longest: int) -> str:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def judge(expected: Mapping[str, Entry], snapshot: Snapshot) -> tuple[Outcome, str]:
-    """Return the outcome of a flip, and the affected files in a few words.
+def judge(expected: Mapping[str, Entry], snapshot: Snapshot) -> tuple[Effect, str]:
+    """Return the effect of a flip, and the affected files in a few words.
 
     A wrong file counts even if others have errors. A missing or renamed file counts only without any error.
     """
@@ -198,13 +198,13 @@ def judge(expected: Mapping[str, Entry], snapshot: Snapshot) -> tuple[Outcome, s
     wrong = [path for path, entry in snapshot.entries.items() if expected.get(path) != entry and path not in renamed]
     if wrong:
         path = min(wrong)
-        return Outcome.WRONG, f"{_shown(wrong)}: {_difference(expected.get(path), snapshot.entries[path])}"
+        return Effect.WRONG, f"{_shown(wrong)}: {_difference(expected.get(path), snapshot.entries[path])}"
     if snapshot.errors:
         path = min(snapshot.errors)
-        return Outcome.REPORTED, f"{_shown(snapshot.errors)}: {snapshot.errors[path]}"
+        return Effect.REPORTED, f"{_shown(snapshot.errors)}: {snapshot.errors[path]}"
     if gone:
-        return Outcome.MISSING, _shown(gone) + (f"; other names are there: {_shown(renamed)}" if renamed else "")
-    return Outcome.UNNOTICED, "all as written"
+        return Effect.MISSING, _shown(gone) + (f"; other names are there: {_shown(renamed)}" if renamed else "")
+    return Effect.UNNOTICED, "all as written"
 
 
 def _shown(paths: Iterable[str]) -> str:

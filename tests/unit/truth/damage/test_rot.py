@@ -25,7 +25,7 @@ from pytest_fsstack.stack.places import BuildContext, CheckResult, Directory, Pl
 from pytest_fsstack.truth.damage import medium, rot, snapshot
 from pytest_fsstack.truth.damage.medium import SECTOR, UNIT, Image
 from pytest_fsstack.truth.damage.rot import Rotting
-from pytest_fsstack.truth.damage.snapshot import Outcome, Shape
+from pytest_fsstack.truth.damage.snapshot import Effect, Shape
 
 SHAPE = Shape(large=2, size=16 * UNIT, small=4)
 KNOWN = rot.sectors(SHAPE, 1)
@@ -215,7 +215,7 @@ def test_what_nobody_notices_is_wrong_or_missing(tmp_path: Path, kind: rot.Kind)
     with begun(tmp_path, "keeping") as rotting:
         tally = rotting.flips(kind, 8)
         names = 0 if kind == "contents" else 2
-        assert (tally.flips, tally.wrong, tally.outcomes[Outcome.MISSING]) == (8, 8 - names, names)
+        assert (tally.flips, tally.wrong, tally.effects[Effect.MISSING]) == (8, 8 - names, names)
         assert (tally.checked, tally.corrected) == (0, 0)
         assert not tally.can_check
         assert len(tally.stories) == 8
@@ -227,7 +227,7 @@ def test_what_nobody_notices_is_wrong_or_missing(tmp_path: Path, kind: rot.Kind)
 def test_what_a_layer_refuses_is_reported_and_its_checker_is_heard(tmp_path: Path) -> None:
     with begun(tmp_path, "noticing") as rotting:
         tally = rotting.flips("contents", 3)
-        assert tally.outcomes == {Outcome.REPORTED: 3}
+        assert tally.effects == {Effect.REPORTED: 3}
         assert tally.checked == 3
         assert re.search(r"\bnoticing: it is not as it was; .*\bnoticing$", tally.stories[0])
 

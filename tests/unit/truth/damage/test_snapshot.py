@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.truth.damage import snapshot
-from pytest_fsstack.truth.damage.snapshot import Entry, Outcome, Shape, Snapshot
+from pytest_fsstack.truth.damage.snapshot import Effect, Entry, Shape, Snapshot
 
 SHAPE = Shape(large=2, size=20_000, small=5)
 
@@ -41,7 +41,7 @@ def test_all_that_was_written_is_read(tree: Path) -> None:
     assert {"large-0", "large-1", "link", "directory-3/below", "."} < found.entries.keys()
     for name, content in snapshot.files(SHAPE, 7).items():
         assert found.entries[name].contents == snapshot.digest_of(content)
-    assert snapshot.judge(found.entries, look(tree))[0] is Outcome.UNNOTICED
+    assert snapshot.judge(found.entries, look(tree))[0] is Effect.UNNOTICED
 
 
 def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
@@ -53,22 +53,22 @@ def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alter", "outcome", "said"),
+    ("alter", "effect", "said"),
     [
-        (lambda tree: (tree / "large-1").write_bytes(bytes(20_000)), Outcome.WRONG, r"large-1: .*\bcontents"),
-        (lambda tree: (tree / "large-1").chmod(0o640), Outcome.WRONG, r"large-1: .*\bmode"),
-        (lambda tree: os.utime(tree / "large-0", (1, 1)), Outcome.WRONG, r"large-0: .*\bmodified"),
-        (lambda tree: (tree / "new").touch(), Outcome.WRONG, r"new: \w"),
-        (lambda tree: (tree / "large-0").rename(tree / "x"), Outcome.MISSING, r"large-0\b.*: x$"),
-        (lambda tree: os.rename(tree / "large-0", os.fsencode(tree) + b"/\x9b\n"), Outcome.MISSING, r".*: \\x9b\\n$"),
-        (lambda tree: (tree / "large-0").unlink(), Outcome.MISSING, "large-0$"),
+        (lambda tree: (tree / "large-1").write_bytes(bytes(20_000)), Effect.WRONG, r"large-1: .*\bcontents"),
+        (lambda tree: (tree / "large-1").chmod(0o640), Effect.WRONG, r"large-1: .*\bmode"),
+        (lambda tree: os.utime(tree / "large-0", (1, 1)), Effect.WRONG, r"large-0: .*\bmodified"),
+        (lambda tree: (tree / "new").touch(), Effect.WRONG, r"new: \w"),
+        (lambda tree: (tree / "large-0").rename(tree / "x"), Effect.MISSING, r"large-0\b.*: x$"),
+        (lambda tree: os.rename(tree / "large-0", os.fsencode(tree) + b"/\x9b\n"), Effect.MISSING, r".*: \\x9b\\n$"),
+        (lambda tree: (tree / "large-0").unlink(), Effect.MISSING, "large-0$"),
     ],
 )
-def test_what_is_not_as_it_was_is_told(tree: Path, alter: object, outcome: Outcome, said: str) -> None:
+def test_what_is_not_as_it_was_is_told(tree: Path, alter: object, effect: Effect, said: str) -> None:
     before = look(tree).entries
     alter(tree)  # type: ignore[operator]
     found, why = snapshot.judge(before, look(tree))
-    assert found is outcome
+    assert found is effect
     assert re.match(said, why)
 
 
@@ -81,7 +81,7 @@ def test_an_error_is_part_of_what_is_seen(tree: Path, monkeypatch: pytest.Monkey
         return whole(path, longest)
 
     monkeypatch.setattr(snapshot, "_entry", failing)
-    assert snapshot.judge(before, look(tree)) == (Outcome.REPORTED, "large-1: Input/output error")
+    assert snapshot.judge(before, look(tree)) == (Effect.REPORTED, "large-1: Input/output error")
 
 
 def test_what_does_not_answer_is_no_error_of_a_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,17 +108,17 @@ def test_the_worst_that_was_seen_counts(written: dict[str, Entry], found: dict[s
     read = Snapshot(
         {name: entry for name, entry in found.items() if name not in failed}, dict.fromkeys(failed, "broken")
     )
-    outcome, why = snapshot.judge(written, read)
+    effect, why = snapshot.judge(written, read)
     missing = {name: entry for name, entry in written.items() if name not in read.entries}
     wrong = any(
         written[name] != entry if name in written else entry not in missing.values()
         for name, entry in read.entries.items()
     )
     expected = (
-        *((Outcome.WRONG,) if wrong else ()),
-        *((Outcome.REPORTED,) if failed else ()),
-        *((Outcome.MISSING,) if missing else ()),
-        Outcome.UNNOTICED,
+        *((Effect.WRONG,) if wrong else ()),
+        *((Effect.REPORTED,) if failed else ()),
+        *((Effect.MISSING,) if missing else ()),
+        Effect.UNNOTICED,
     )
-    assert outcome is expected[0]
+    assert effect is expected[0]
     assert why
