@@ -545,3 +545,24 @@ def test_a_cell_that_is_dropped_says_why_it_did_not_run() -> None:
     finished(course, slower)
     assert course.decision(STEP, Cell("luks")) == Decision("skipped", "no disk", in_setup=True)
     assert course.chain.note(STEP, "luks") == "no disk"
+
+
+@pytest.mark.parametrize("ends", [["left out", "lost"], ["lost", "left out"], ["left out", "lost", "left out"]])
+def test_the_own_end_of_a_step_outranks_what_happens_elsewhere(ends: list[str]) -> None:
+    course = of_kernels()
+    for end in ends:
+        if end == "lost":
+            course.lose(KernelBoot("new"))
+        else:
+            course.endings.add("luks:new", StepRun(STEP, ending="left out", cause="no moon"))
+    assert course.endings.of(STEP, "luks:new").text == "no moon"
+    assert course.chain.note(STEP, "luks:new").endswith("no moon")
+    assert course.endings.of(STEP, "ext4:new").kind == "not run"
+
+
+def test_boots_without_their_baseline_are_shown_together_too() -> None:
+    plan = replace_plan(stacks={"luks": PlannedStack("luks", (STEP,))})
+    course = finished(Course({KernelBoot("only", boot): plan for boot in range(2)}, Policy(), "", ("only",), 2), slower)
+    (chain,) = course.views.final()
+    assert list(chain.stacks) == ["luks:only"]
+    assert {key.boot for key in chain.of(STEP, "luks:only")} == {0, 1}
