@@ -1,6 +1,6 @@
-"""How each step of a chain ended on each stack, and why: one table.
+"""The ends of the steps of a chain on its stacks, in one table.
 
-The outcomes of tests, the number of failures and the notes in the tables of reports follow from it.
+The decisions on tests, the number of failures and the notes of reports follow from it.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Endings:
         why = f": {text}" if text else ""
         note = f"{what} in round {self.chain.rounds}{why}"
         if run.ending == "failed":
-            own = End("failed", f"{run.step} failed on {self.labels[stack]}{why}\n\n{run.cause}".rstrip(), note)
+            end = End("failed", f"{run.step} failed on {self.labels[stack]}{why}\n\n{run.cause}".rstrip(), note)
         else:
-            own = End("skipped", _reason_of_skip(run), note, "lacking" if run.lacking else "skip")
-        self._put(run.step, stack, own)
+            end = End("skipped", _reason_of_skip(run), note, "lacking" if run.lacking else "skip")
+        self._put(run.step, stack, end)
         text = f"not run: {run.step} {what} on {self.labels[stack]}{why}"
-        self.drop(stack, replace(own, kind="not run", text=text, note=f"{run.step} {note}"), after=run.step)
+        self.drop(stack, replace(end, kind="not run", text=text, note=f"{run.step} {note}"), after=run.step)
 
     def drop(self, stack: str, end: End, after: str = "") -> None:
         """End the steps of a stack that cannot run any more: all, or those after one."""
