@@ -68,3 +68,10 @@ def test_the_commands_know_the_two_mounts_and_leave_others_alone(tmp_path: Path)
         assert run("findmnt", "/mnt") == "findmnt /mnt"
         assert run("df", "/mnt") == "df /mnt"
     assert f"TEST_DIR={top}/test" in (top / "settings").read_text()
+
+
+def test_nothing_that_it_makes_outside_of_the_stack_is_writable_by_others(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    xfstests.prepare(top, tmp_path)
+    assert [path for path in top.rglob("*") if path.lstat().st_mode & 0o022] == []
