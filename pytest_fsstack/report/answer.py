@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         joint = " " if self.what.startswith("[") else ": "
         text = joint.join(filter(None, (self.what, self.reason)))
-        return f"{text}. {self.remedy}" if self.remedy else text
+        return f"{text.rstrip('.')}. {self.remedy}" if self.remedy else text
 
 
 # -- which stack costs least -------------------------------------------------------------------------------------------

@@ -353,6 +353,14 @@ def test_a_page_names_the_tests_of_each_remark_if_there_are_several() -> None:
     assert ": the machine was not at rest" not in html.report(Results({}, [first]))
 
 
+def test_a_reason_that_is_a_sentence_ends_with_one_point() -> None:
+    results = measured()
+    results.tests["t.py::test_x"] = failing("t.py::test_x", "Timeout (>3.0s) from pytest-timeout.")
+    (line,) = [line for line in terminal.answer_lines(results) if line.startswith("failed")]
+    assert ".." not in line
+    assert ".." not in str(answer.Problem("failed", "test_x", "Timeout.", "Look there."))
+
+
 # -- the worst comes first ---------------------------------------------------------------------------------------------
 
 
