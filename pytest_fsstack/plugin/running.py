@@ -40,6 +40,8 @@ def session_of(config: pytest.Config) -> Session:
 def generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once on each of its stacks."""
     session = session_of(metafunc.config)
+    if session.mistake_in_ini:
+        return  # if this test is selected, the mistake ends the session
     # Items live until the end. Without this, the garbage collector walks through all of them several times.
     gc.freeze()
     parameters = session.parameters.of(metafunc.definition, session.mistakes)
@@ -68,7 +70,8 @@ class Running:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         # Workers of pytest-xdist must resolve device names to the same devices.
-        node.workerinput[options.DEVICES] = self._session.settings.identities()
+        if not self._session.mistake_in_ini:
+            node.workerinput[options.DEVICES] = self._session.settings.identities()
 
     def pytest_sessionstart(self) -> None:
         # Guests boot before tests are collected. Other sessions wait until there are stacks.
@@ -81,6 +84,10 @@ class Running:
         collected = list(items)
         yield
         gc.unfreeze()
+        if self._session.mistake_in_ini:
+            if any("fsstack" in getattr(item, "fixturenames", ()) for item in items):
+                raise self._session.mistake_in_ini
+            return
         self._take_over(config, collected, items)
         self._unknown_words = unknown_words(config, collected, len(items))
 

@@ -52,7 +52,14 @@ class Session:
         self.config = config
         self.reports: dict[str, Callable[[Results], str]] = brought(config, "reports")
         self.settings = settings = Settings.of(config)
-        settings.check()
+        #: A mistake in the ini, which is none of the tests that use no stack.
+        self.mistake_in_ini: pytest.UsageError | None = None
+        try:
+            settings.check()
+        except pytest.UsageError as error:
+            if any(settings.is_typed(option.name) for option in options.OPTIONS):
+                raise
+            self.mistake_in_ini = error
         # The guard runs commands before the first test does.
         commands.limit = settings.timeout
         self.mistakes = Mistakes()

@@ -119,6 +119,31 @@ def test_an_ini_says_nothing_to_a_project_without_stacks(project: Project, worke
     result.stdout.no_re_match_line(".*fsstack: ")
 
 
+OF_OTHER_MACHINES = [
+    *(
+        "fsstack_device = /dev/no-such-disk",
+        "fsstack_device = dir:no-such-directory",
+        "fsstack_dir = no-such-directory",
+    ),
+    *("fsstack_corpus = no-such-directory", "fsstack_rounds = many"),
+]
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize("ini", OF_OTHER_MACHINES)
+def test_what_an_ini_says_of_another_machine_is_refused_only_for_tests_with_stacks(
+    project: Project, ini: str, workers: list[str]
+) -> None:
+    project.write(TEST + "\n\ndef test_plain(): pass\n")
+    project.pytester.makeini(f"[pytest]\n{ini}\n")
+    plain = project.pytester.runpytest_subprocess(*workers, "-k", "plain")
+    plain.assert_outcomes(passed=1, deselected=0 if workers else 2)
+    assert "no-such" not in plain.stdout.str() + plain.stderr.str()
+    result = project.pytester.runpytest_subprocess(*workers)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert ini.partition(" ")[0] in result.stdout.str() + result.stderr.str()
+
+
 def test_a_gate_in_an_ini_is_refused_with_its_name_if_a_test_would_measure(project: Project) -> None:
     project.write(TEST)
     project.pytester.makeini("[pytest]\nfsstack_max_regression = 5%\n")
