@@ -51,6 +51,7 @@ def test_a_mistake_in_an_ini_is_one_line_that_names_the_ini(project: Project, li
 
 def test_a_mistake_in_an_ini_is_one_line_for_a_person(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfsstack_device = sdb1\n")
+    pytester.makepyfile("def test_it(fsstack): pass")
     result = pytester.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: fsstack_device in tox.ini: 'sdb1' *"])
