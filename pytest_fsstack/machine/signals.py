@@ -46,7 +46,7 @@ def _nudge(after: float = 0.0) -> None:
 
 
 def _nudged(number: int, frame: FrameType | None) -> None:
-    if _is_in_context_manager(frame):
+    if _is_in_context_manager(frame) or _is_in_hook(frame):
         threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
         return
     _raise_in_a_test()
@@ -56,6 +56,13 @@ def _nudged(number: int, frame: FrameType | None) -> None:
 def _is_in_context_manager(frame: FrameType | None) -> bool:
     """Whether it arrived while a context manager of ours is entered or left. Raising there would skip the undo."""
     return frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__)
+
+
+def _is_in_hook(frame: FrameType | None) -> bool:
+    """Whether it arrived while `_Caught.dropped` runs. Python would drop what is raised there too."""
+    while frame is not None and frame.f_code is not _Caught.dropped.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _in_a_debugger(frame: FrameType | None) -> bool:
@@ -81,6 +88,7 @@ class _Caught:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.raised: BaseException | None = None
         self.over = threading.Event()
+        self.hook = sys.unraisablehook
 
     def note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self.process:
@@ -93,6 +101,13 @@ class _Caught:
         if len(self.received) == 1 and _in_a_debugger(frame):
             threading.Thread(target=self._insist, daemon=True).start()
         _nudged(number, frame)
+
+    def dropped(self, what: Any) -> None:
+        """Raise an exception again that Python ignored in a callback or a destructor."""
+        if self.raised is not None and what.exc_value is self.raised:
+            threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
+        else:
+            self.hook(what)
 
     def _insist(self) -> None:
         """A debugger prints the exception and prompts again, so raise it repeatedly."""
@@ -117,17 +132,9 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    outer, hook = _caught, sys.unraisablehook
+    outer = _caught
     _caught = state = _Caught(ended)
-
-    def dropped(what: Any) -> None:
-        # Python ignored the exception in a callback or a destructor. It must not be raised in here.
-        if state.raised is not None and what.exc_value is state.raised:
-            threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
-        else:
-            hook(what)
-
-    sys.unraisablehook = dropped
+    sys.unraisablehook = state.dropped
     signal.signal(_NUDGE, _nudged)
     try:
         for number in END_SIGNALS:
@@ -137,7 +144,7 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
     finally:
         for old, handler in state.handlers.items():
             signal.signal(old, handler)
-        sys.unraisablehook = hook
+        sys.unraisablehook = state.hook
         _caught = outer
         state.over.set()
         os.close(state.wake)

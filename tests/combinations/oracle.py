@@ -143,7 +143,9 @@ def _one_outcome_in_each_report(project: Project, standin: Ran, ran: Ran, tests:
     elif project.ends:
         stopped = len(reported) < len(selected)
         if reported != selected[: len(reported)]:
-            yield Broken("a session that ends early reports the first tests", f"{reported}\nof {selected}")
+            yield Broken(
+                "a session that ends early reports the first tests", f"{reported}\nof {selected}\n{ran.stdout}"
+            )
         if stopped and not fails:
             yield Broken("a session ends early only after a failure", ran.stdout)
         if project.ends in ("-x", "--sw") and fails and fails[0] != reported[-1]:

@@ -112,6 +112,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def wait_or_fail(condition: Callable[[], bool], problem: str) -> None:
-    """Wait a minute for a condition. Raises `TimeoutError` with the problem."""
-    if not commands.wait_until(condition, 60):
+    """Wait ten minutes at most for a condition. Raises `TimeoutError` with the problem."""
+    if not commands.wait_until(condition, 600):
         raise TimeoutError(problem)

@@ -24,6 +24,7 @@ from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import METRICS
 from tests.plugin.conftest import Project
+from tests.plugin.test_over_time import needs_machine_id
 from tests.unit.command.test_trend import night
 from tests.unit.over_time.test_comparison import run
 
@@ -214,6 +215,7 @@ def test_step(fsstack, timed):
 """
 
 
+@needs_machine_id
 def test_a_limit_on_the_change_since_earlier_runs(project: Project) -> None:
     """The earlier runs are sessions too, so that their work and their machine are the same."""
     words = ["--fsstack-rounds=2", "--fsstack-compare=earlier", "--fsstack-max-regression=10%"]

@@ -101,6 +101,7 @@ def test_what_costs_no_more_passes_and_becomes_the_reference(project: Project, h
     assert saved.loads((history / "new.json").read_text()).environment["machine_id"] == MACHINE
 
 
+@needs_machine_id
 def test_one_run_each_gives_figures_and_no_verdict_and_is_refused_only_if_strict(
     project: Project, history: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_sigkill_in_a_round_costs_that_round_only(sessions: Sessions, words: lis
     assert chain.rounds == 3
     assert [len(samples) for _, _, samples in chain.all_samples()] == [3, 3]
     assert "3 rounds" in results.interrupted
-    assert results.environment["machine_id"]
+    assert results.environment["kernel"]
     reported = subprocess.run(
         [sys.executable, "-m", "pytest_fsstack.command", "report", log], capture_output=True, text=True, check=True
     )

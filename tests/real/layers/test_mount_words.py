@@ -52,6 +52,8 @@ def mount_options(layer: str) -> Iterator[str]:
 def _with_values(grammar: words.Items | words.CommandLine, alone: str, with_value: str) -> Iterator[str]:
     for name, form in grammar._by_name.items():
         # Options of Go programs have one hyphen.
+        if name.lstrip("-") == "wpanic":
+            continue  # The daemon is to end at any warning, which a busy machine may cause.
         name = f"-{name.lstrip('-')}" if isinstance(grammar, words.CommandLine) and grammar._is_go else name
         if not isinstance(form, words.Value) or "*" in name:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,31 @@ def test_one_that_python_drops_is_sent_again() -> None:
         del careless
         time.sleep(60)
         pytest.fail("dropped")
+
+
+def test_one_that_arrives_while_python_drops_another_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine, where the thread that sends it again is faster than the hook that started it."""
+    nudges: list[None] = []
+
+    class Fast(threading.Thread):
+        def start(self) -> None:
+            if nudges:
+                super().start()
+            else:
+                nudges.append(None)
+                signals._nudge()
+
+    class Careless:
+        def __del__(self) -> None:
+            send()
+
+    monkeypatch.setattr(threading, "Thread", Fast)
+    with ended_in_a_test():
+        careless = Careless()
+        del careless
+        time.sleep(60)
+        pytest.fail("dropped")
+    assert nudges
 
 
 def test_a_fork_does_not_swallow_it() -> None:
