@@ -28,6 +28,7 @@ from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, P
 from pytest_fsstack.judging.conditions import first_broken
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.decisions import Decision, Decisions
+from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.notices import notices
@@ -312,7 +313,7 @@ class Course:
                 judgement = judge(self.chain, step, name, budget)
                 if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT):
                     in_vain.add(name)
-                    self.impossible[judgement.text] = None
+                    self.impossible[judgement_in_words(self.chain, step, name, judgement)] = None
                 else:
                     decidable.add(name)
         for question in self.planner.questions if in_vain else ():

@@ -14,7 +14,7 @@ from msgspec import structs
 from pytest_fsstack.judging.cells import Policy
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.describe import describe_failure, describe_undecided
+from pytest_fsstack.judging.describe import describe_failure, describe_undecided, judgement_in_words
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.results import Unjudged
@@ -121,7 +121,7 @@ class Decisions:
             # A skip would leave the gate open unnoticed.
             if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT, Unjudged.NO_BASELINE):
                 why = f"; baseline {baseline}: {note}" if note else ""
-                text = f"{name}: {judgement.text}{why}{self._early_end}"
+                text = f"{name}: {judgement_in_words(results, step, name, judgement)}{why}{self._early_end}"
                 return Decision("skipped" if self._stopped else "failed", text)
         return self._of_emulation(step, name)
 
@@ -134,11 +134,11 @@ class Decisions:
         emulated = [judgement for judgement in judgements if judgement.unjudged is Unjudged.EMULATED]
         if not emulated or any(judgement.outcome != "pass" for judgement in judgements if judgement not in emulated):
             return None
-        text = f"{step} on {name}: {emulated[0].text}"
-        if not self._may_stay_unjudged(step, name, emulated[0].text):
-            return Decision("failed", self._unjudged_text(name, emulated[0].text))
+        reason = judgement_in_words(self.chain, step, name, emulated[0])
+        if not self._may_stay_unjudged(step, name, reason):
+            return Decision("failed", self._unjudged_text(name, reason))
         is_sanity = all(judgement.budget.sanity for judgement in emulated)
-        return Decision("passed") if is_sanity else Decision("skipped", text)
+        return Decision("passed") if is_sanity else Decision("skipped", f"{step} on {name}: {reason}")
 
     def of_budgets(self, readings: Readings, step: str, name: str, rerun_command: Callable[[], str]) -> Decision:
         """Return the decision on a test, or of a verdict between kernels, from the verdicts on its budgets."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import statistics
 
-from pytest_fsstack.judging import verdict
+from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.readings import Readings
-from pytest_fsstack.records.results import ChainResults, Judgement, worst
-from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
+from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.results import ChainResults, Judgement, Unjudged, worst
+from pytest_fsstack.records.sample import Metric
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, shortened
+
+#: What figures of an emulated CPU mean.
+EMULATED = "shows function, not speed"
+#: Why figures in time have no verdict there, and what to do.
+NOT_ON_EMULATED = (
+    f"not judged, because the CPU is emulated, which {EMULATED}: measure with KVM, or judge anyway with "
+    "--fsstack-judge-emulated"
+)
 
 
 def describe_failure(readings: Readings, step: str, stack: str, rerun_command: str = "") -> str:
@@ -22,7 +32,10 @@ def describe_failure(readings: Readings, step: str, stack: str, rerun_command: s
     lines.append(
         f"  step:    {step}, {chain.rounds} rounds; the order of the stacks is that of --fsstack-seed={chain.seed}"
     )
-    lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
+    lines += [
+        f"  {judgement.outcome + ':':<8} {judgement_in_words(chain, step, stack, judgement)}"
+        for judgement in judgements
+    ]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
     lines += ["", _error_rate(chain, judgements), *filter(None, [readings.doubt(step, stack)])]
@@ -42,6 +55,11 @@ def error_rate(chain: ChainResults) -> str:
     return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
 
 
+#: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
+_BOOT_ERROR_RATES = (
+    "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
+    "2 / 5 / 10 %"
+)
 #: The minimum width for the first line of a failure: 80 columns less the prefix that pytest adds.
 COLUMNS = 80 - len("Failed: ")
 #: The minimum width of a shortened name.
@@ -73,13 +91,10 @@ def _in_short(readings: Readings, step: str, stack: str, judgement: Judgement, r
     """Describe a budget with its figures, for displays that show only the first line of a failure."""
     chain, budget, reading = readings.chain, judgement.budget, readings.of(step, stack, judgement.budget.metric)
     if judgement.verdict is None or reading is None:
-        return judgement.text
-    metric = reading.metric
+        return judgement_in_words(chain, step, stack, judgement)
     if budget.limit is not None:
-        figures = chain.series(step, stack, budget.metric)[: judgement.verdict.estimate.rounds]
-        median, limit = (format_quantity(each, metric.unit) for each in (statistics.median(figures), budget.limit))
-        bound = "at most" if metric.better == "lower" else "at least"
-        return f"{budget.metric} {median}, budget {bound} {limit}"
+        median = format_quantity(statistics.median(_judged_figures(chain, step, stack, judgement)), reading.metric.unit)
+        return f"{budget.metric} {median}, {budget_in_words(budget, reading.metric)}"
     final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
     numbers = final.estimate
     # The unit of the table, which shows all stacks.
@@ -96,17 +111,95 @@ def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
     parts = []
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == "inconclusive":
-            parts.append(f"{judgement.text}; {advice(judgement)}" if judgement.final else judgement.text)
+            text = judgement_in_words(chain, step, stack, judgement)
+            parts.append("; ".join(filter(None, [text, advice(judgement)])))
     return f"inconclusive: {' | '.join(parts)}"
 
 
 def advice(judgement: Judgement) -> str:
-    """Return the advice for an undecided budget."""
-    if judgement.final is None:
-        return judgement.text
-    if judgement.budget.limit is not None and judgement.final.estimate.rounds >= judgement.final.looks.minimum_rounds:
+    """Return the advice for an undecided budget. Empty if it was not judged, or is decided."""
+    final = judgement.final
+    if final is None:
+        return ""
+    if judgement.budget.limit is not None and final.estimate.rounds >= final.looks.minimum_rounds:
         return "it is too close to the limit to tell in so many rounds"
-    return verdict.advice(judgement.final)
+    return verdict.advice(final)
+
+
+def judgement_in_words(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    """Return a judgement with its figures in one line, or why there is none."""
+    budget, first, confirmed = judgement.budget, judgement.verdict, judgement.confirmed
+    if first is None:
+        return _why_unjudged(chain, step, stack, judgement)
+    if budget.limit is not None:
+        metric, figures = chain.metric(step, stack, budget.metric), _judged_figures(chain, step, stack, judgement)
+        median = format_quantity(statistics.median(figures), metric.unit if metric else "")
+        text = f"median of {counted(len(figures), 'round')} {median}, {budget_in_words(budget, metric)}"
+    elif confirmed is None:
+        text = verdict.describe(first)
+    else:
+        verb = {"fail": "confirm", "pass": "refute", "inconclusive": "do not confirm"}[confirmed.outcome]
+        text = (
+            f"{verdict.describe(confirmed)}; these fresh rounds {verb} what the first {first.estimate.rounds} say: "
+            f"{percent(first.estimate.overhead, first.budget)}"
+        )
+    of_one_boot = chain.view == "between" and chain.boots == 1
+    return f"{budget.metric}: {text}{f', {_BOOT_ERROR_RATES}' if of_one_boot else ''}"
+
+
+def _judged_figures(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> list[float]:
+    """Return the figures that were compared with a limit."""
+    assert judgement.verdict is not None
+    return chain.series(step, stack, judgement.budget.metric)[: judgement.verdict.estimate.rounds]
+
+
+def _why_unjudged(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    budget, base, name = judgement.budget, chain.reference(stack), judgement.budget.metric
+    metric, recorded = chain.metric(step, stack, name), chain.metrics(step)
+    match judgement.unjudged:
+        case Unjudged.NO_METRIC if name in recorded:
+            return f"{step} records the metric {name!r} on other stacks, but not on {stack}"
+        case Unjudged.NO_METRIC:
+            return f"{step} has no metric {name!r} here; it has: {', '.join(recorded)}"
+        case Unjudged.UNFIT if metric and (mistake := budget.wrong_sign(metric.better)):
+            return mistake
+        case Unjudged.NOT_DONE:
+            reason = f"{stack} did not do the work: {chain.incomplete(step, stack)}"
+        case Unjudged.UNFIT:
+            reason = "figures of 0 have no ratio: give timed.record(..., resolution=...)"
+        case Unjudged.EMULATED:
+            reason = NOT_ON_EMULATED
+        case Unjudged.NO_BASELINE if chain.paired:
+            # It may have been measured, but without this metric.
+            lacking = f"{step} does not record {name!r} on it" if chain.measures(step, base) else "it was not measured"
+            reason = f"nothing to compare with: baseline {base}: {chain.note(step, base) or lacking}"
+        case Unjudged.NO_BASELINE:
+            reason = "nothing to compare with: no round was measured in all boots of both kernels"
+        case Unjudged.FEW_BOOTS:
+            alpha = chain.looks.alpha
+            numbers = [len({key.boot for key in chain.of(step, side)}) for side in (stack, base)]
+            reason = (
+                f"{numbers[0]} against {numbers[1]} boots are figures without a verdict: at alpha {alpha:.3g} it takes "
+                f"{runs.min_runs(alpha)} of each (--fsstack-boots)"
+            )
+        case _:
+            reason = "nothing was measured"
+    return f"{name}: {reason}"
+
+
+def limit_text(budget: Budget, metric: Metric | None, unit: OverheadUnit) -> str:
+    """Return the limit of a budget: ``30 %``, ``x1.3`` or ``2 s``."""
+    if budget.limit is None:
+        return unit.limit(budget.overhead or 0.0)
+    return format_quantity(budget.limit, metric.unit if metric else "")
+
+
+def budget_in_words(budget: Budget, metric: Metric | None) -> str:
+    """Return a budget: ``budget 30 %``, or ``budget at most 2 s``."""
+    bound = ""
+    if budget.limit is not None:
+        bound = "at least " if metric and metric.better == "higher" else "at most "
+    return f"budget {bound}{limit_text(budget, metric, OverheadUnit())}"
 
 
 def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:

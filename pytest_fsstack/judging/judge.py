@@ -13,15 +13,7 @@ from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Judgement, RoundKey, Unjudged
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Verdict
-from pytest_fsstack.units import counted, format_quantity, percent
 
-#: What figures of an emulated CPU mean.
-EMULATED = "shows function, not speed"
-#: Why figures in time have no verdict there, and what to do.
-NOT_ON_EMULATED = (
-    f"not judged, because the CPU is emulated, which {EMULATED}: measure with KVM, or judge anyway with "
-    "--fsstack-judge-emulated"
-)
 #: The difference of log-ratios above which figures are marked as coarse.
 _COARSE = 0.01
 #: The smallest and largest possible log-ratio of each round, by its number.
@@ -173,22 +165,17 @@ def judge_all(chain: ChainResults, step: str, stack: str, *budgets: Budget) -> N
 def judge(chain: ChainResults, step: str, stack: str, budget: Budget) -> Judgement:
     """Return the verdict on one budget with the samples so far."""
     if not chain.of(step, stack):
-        return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
-    if reason := chain.incomplete(step, stack):
-        text = f"{budget.metric}: {stack} did not do the work: {reason}"
-        return Judgement(budget, None, text, Unjudged.NOT_DONE)
+        return Judgement(budget, unjudged=Unjudged.NOT_MEASURED)
+    if chain.incomplete(step, stack):
+        return Judgement(budget, unjudged=Unjudged.NOT_DONE)
     metric = chain.metric(step, stack, budget.metric)
     if metric is None:
-        every = chain.metrics(step)
-        text = f"{step} has no metric {budget.metric!r} here; it has: {', '.join(every)}"
-        if budget.metric in every:
-            text = f"{step} records the metric {budget.metric!r} on other stacks, but not on {stack}"
-        return Judgement(budget, None, text, Unjudged.NO_METRIC)
-    if mistake := budget.wrong_sign(metric.better):
-        return Judgement(budget, None, mistake, Unjudged.UNFIT)
+        return Judgement(budget, unjudged=Unjudged.NO_METRIC)
+    if budget.wrong_sign(metric.better):
+        return Judgement(budget, unjudged=Unjudged.UNFIT)
     emulated = chain.is_emulated(stack) if budget.limit is None else chain.stacks[stack].emulated
     if emulated and metric.is_of_time and not chain.judges_emulated:
-        return Judgement(budget, None, f"{metric.name}: {NOT_ON_EMULATED}", Unjudged.EMULATED)
+        return Judgement(budget, unjudged=Unjudged.EMULATED)
     if budget.limit is not None:
         return _judge_limit(chain, step, stack, metric, budget, budget.limit)
     assert budget.overhead is not None
@@ -206,20 +193,13 @@ def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, bud
     }
     figures = _planned(chain, numbered)
     if not figures:
-        return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
+        return Judgement(budget, unjudged=Unjudged.NOT_MEASURED)
     series = list(figures.values())
     # Zero is far below any limit, but has no logarithm.
     resolution = metric.resolution or limit * 1e-9
     ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
     run = _run(chain) or chain.boots * chain.rounds
-    judged = verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, run)
-    bound = "at most" if metric.better == "lower" else "at least"
-    text = (
-        f"{metric.name}: median of {counted(len(series), 'round')} "
-        f"{format_quantity(statistics.median(series), metric.unit)}, "
-        f"budget {bound} {format_quantity(limit, metric.unit)}"
-    )
-    return Judgement(budget, judged, text)
+    return Judgement(budget, verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, run))
 
 
 def _judge_rounds(
@@ -228,17 +208,12 @@ def _judge_rounds(
     """Judge an overhead by rounds of one boot. Each round is a pair of the stack and its reference."""
     rounds = compared(chain, step, stack, metric.name)
     if not (planned := _planned(chain, rounds.ratios)):
-        return _without_pairs(chain, step, stack, metric, budget)
+        figures = [chain.series(step, name, metric.name) for name in (stack, chain.reference(stack))]
+        no_ratio = not metric.resolution and all(figures) and min(map(min, figures)) <= 0
+        return Judgement(budget, unjudged=Unjudged.UNFIT if no_ratio else Unjudged.NO_BASELINE)
     judged = verdict.judge(planned, overhead, chain.looks, _run(chain), rounds.bounds)
     confirmed = _confirm(chain, rounds, overhead) if judged.outcome == "fail" else None
-    if confirmed is None:
-        return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
-    verb = {"fail": "confirm", "pass": "refute", "inconclusive": "do not confirm"}[confirmed.outcome]
-    text = (
-        f"{metric.name}: {verdict.describe(confirmed)}; these fresh rounds {verb} what the first "
-        f"{judged.estimate.rounds} say: {percent(judged.estimate.overhead, overhead)}"
-    )
-    return Judgement(budget, judged, text, confirmed=confirmed)
+    return Judgement(budget, judged, confirmed=confirmed)
 
 
 def _confirm(chain: ChainResults, rounds: Compared, overhead: float) -> Verdict | None:
@@ -254,36 +229,15 @@ def _confirm(chain: ChainResults, rounds: Compared, overhead: float) -> Verdict 
     return verdict.judge(fresh, overhead, looks, min(chain.rounds - start, looks.max_rounds), bounds)
 
 
-def _without_pairs(chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget) -> Judgement:
-    base = chain.reference(stack)
-    figures = [chain.series(step, name, metric.name) for name in (stack, base)]
-    if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
-        text = f"{metric.name}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
-        return Judgement(budget, None, text, Unjudged.UNFIT)
-    # It may have been measured, but without this metric.
-    recorded = f"{step} does not record {metric.name!r} on it" if chain.of(step, base) else "it was not measured"
-    note = chain.note(step, base) or recorded
-    text = f"{metric.name}: nothing to compare with: baseline {base}: {note}"
-    return Judgement(budget, None, text, Unjudged.NO_BASELINE)
-
-
 def _judge_boots(
     chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, overhead: float
 ) -> Judgement:
     """Judge an overhead between boots. Each boot is one figure, and there are no pairs."""
     sides = _boots(chain, step, stack, metric.name)
     if sides is None:
-        text = f"{metric.name}: nothing to compare with: no round was measured in all boots of both kernels"
-        return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+        return Judgement(budget, unjudged=Unjudged.NO_BASELINE)
     judged = runs.judge(*sides, overhead, chain.looks.alpha)
-    if judged is None:
-        number, alpha = f"{len(sides[0])} against {len(sides[1])} boots", chain.looks.alpha
-        text = (
-            f"{metric.name}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
-            f"{runs.min_runs(alpha)} of each (--fsstack-boots)"
-        )
-        return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
-    return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
+    return Judgement(budget, judged, unjudged=None if judged else Unjudged.FEW_BOOTS)
 
 
 # -- carry-over --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack.judging.describe import describe_shortly
-from pytest_fsstack.judging.judge import EMULATED
+from pytest_fsstack.judging.describe import EMULATED, describe_shortly
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.readings import Reading

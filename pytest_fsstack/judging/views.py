@@ -19,12 +19,6 @@ from pytest_fsstack.records.results import ChainResults, Judgement
 from pytest_fsstack.records.sample import BootNumber, RoundNumber, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks
 
-#: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
-_BOOT_ERROR_RATES = (
-    "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
-    "2 / 5 / 10 %"
-)
-
 _Value = TypeVar("_Value")
 
 
@@ -148,10 +142,7 @@ class Views:
             reference = between.reference(stack)
             for step in between.steps if stack != reference and stack not in between.controls else ():
                 if between.of(step, stack) or between.of(step, reference):
-                    judgement = judge(between, step, stack, budget)
-                    if self._boots == 1 and judgement.verdict:
-                        judgement = structs.replace(judgement, text=f"{judgement.text}, {_BOOT_ERROR_RATES}")
-                    self.judgements.setdefault(step, {})[stack] = [judgement]
+                    self.judgements.setdefault(step, {})[stack] = [judge(between, step, stack, budget)]
 
     def find_carry_over(self) -> None:
         """Find effects of the previous run on what is compared between kernels in one boot."""

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging import runs
-from pytest_fsstack.judging.judge import NOT_ON_EMULATED
+from pytest_fsstack.judging.describe import NOT_ON_EMULATED
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.records.names import kind_of, name_of

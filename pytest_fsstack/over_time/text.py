@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil, expm1
 from typing import NamedTuple
 
-from pytest_fsstack.judging.judge import EMULATED
+from pytest_fsstack.judging.describe import EMULATED
 from pytest_fsstack.over_time.comparison import Change, Comparison, Outlook, RunFigure, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
 from pytest_fsstack.records.results import Results

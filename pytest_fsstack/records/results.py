@@ -78,8 +78,7 @@ class Judgement(msgspec.Struct, frozen=True):
     """A budget and its verdict. If nothing could be compared, `verdict` is None and `unjudged` gives the reason."""
 
     budget: Budget
-    verdict: Verdict | None
-    text: str
+    verdict: Verdict | None = None
     unjudged: Unjudged | None = None
     #: The verdict of the fresh rounds, if the failure needs confirmation.
     confirmed: Verdict | None = None

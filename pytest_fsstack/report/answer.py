@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import control, describe
-from pytest_fsstack.judging.judge import EMULATED
+from pytest_fsstack.judging.describe import EMULATED
 from pytest_fsstack.judging.overall import weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import View, note_in_words, places, title_of, verdicts_of
-from pytest_fsstack.report.wording import AS_EXPECTED, budget_in_words, times
+from pytest_fsstack.report.wording import AS_EXPECTED, times
 from pytest_fsstack.units import first_names
 
 #: Problems of one kind that are shown; the last line says how many more there are.
@@ -541,7 +541,7 @@ def _undecided(chain: ChainResults) -> Iterator[Problem]:
         for judgement in chain.judgements_of(step, stack):
             if judgement.final and judgement.outcome == "inconclusive":
                 name = judgement.budget.metric
-                budget = budget_in_words(judgement.budget, chain.metric(step, stack, name))
+                budget = describe.budget_in_words(judgement.budget, chain.metric(step, stack, name))
                 what = f"{step} on {stack}, {name}, {budget}"
                 by_advice.setdefault(describe.advice(judgement), []).append(what)
     for advice, budgets in by_advice.items():
@@ -562,7 +562,8 @@ def _not_judged(chain: ChainResults) -> Iterator[Problem]:
         for judgement in chain.judgements_of(step, stack):
             if judgement.final is None and judgement.unjudged is not None and chain.measures(step, stack):
                 remedy = _REMEDIES.get(judgement.unjudged, "")
-                by_reason.setdefault((judgement.text, remedy), []).append(f"{step} on {stack}")
+                reason = describe.judgement_in_words(chain, step, stack, judgement)
+                by_reason.setdefault((reason, remedy), []).append(f"{step} on {stack}")
     for (reason, remedy), where in by_reason.items():
         yield Problem("not judged", first_names(where), reason, remedy)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome
 from pytest_fsstack.report.answer import emulation
@@ -150,7 +151,7 @@ def _lines(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
         yield f"did not do the work: {incomplete}"
     elif chain.of(step, stack):
         yield from _figures(chain, step, stack)
-        yield from (judgement.text for judgement in chain.judgements_of(step, stack))
+        yield from (judgement_in_words(chain, step, stack, judgement) for judgement in chain.judgements_of(step, stack))
 
 
 def _figures(chain: ChainResults, step: str, stack: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
-from pytest_fsstack.judging.describe import error_rate
+from pytest_fsstack.judging.describe import error_rate, limit_text
 from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.records.readings import Reading
@@ -25,7 +25,6 @@ from pytest_fsstack.report.wording import (
     TONES,
     Ending,
     ending_of,
-    limit_text,
 )
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Judgement
-from pytest_fsstack.records.sample import Metric
 from pytest_fsstack.records.verdicts import Outcome
-from pytest_fsstack.units import OverheadUnit, format_quantity
+from pytest_fsstack.units import OverheadUnit
 
-#: Units of costs. The page and pictures have ratios.
-RATIOS, PERCENT = OverheadUnit(True), OverheadUnit()
+#: The unit of costs on the page and in pictures.
+RATIOS = OverheadUnit(True)
 #: Signs of verdicts in tables without colours.
 SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
 #: The colours of verdicts, as classes.
@@ -44,21 +42,6 @@ def ending_of(judgement: Judgement, *, is_expected: bool) -> Ending:
     if judgement.outcome == "fail":
         return AS_EXPECTED if is_expected else "broken"
     return "kept" if judgement.outcome == "pass" else "undecided"
-
-
-def limit_text(budget: Budget, metric: Metric | None, unit: OverheadUnit) -> str:
-    """Return the limit of a budget: ``30 %``, ``x1.3`` or ``2 s``."""
-    if budget.limit is None:
-        return unit.limit(budget.overhead or 0.0)
-    return format_quantity(budget.limit, metric.unit if metric else "")
-
-
-def budget_in_words(budget: Budget, metric: Metric | None, unit: OverheadUnit = PERCENT) -> str:
-    """Return a budget: ``budget 30 %``, or ``budget at most 2 s``."""
-    bound = ""
-    if budget.limit is not None:
-        bound = "at least " if metric and metric.better == "higher" else "at most "
-    return f"budget {bound}{limit_text(budget, metric, unit)}"
 
 
 def times(overhead: float) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
-from pytest_fsstack.judging.judge import NOT_ON_EMULATED
+from pytest_fsstack.judging.describe import NOT_ON_EMULATED
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.machine import reading
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key

@@ -28,6 +28,7 @@ from pytest_fsstack.judging.cells import (
 from pytest_fsstack.judging.conditions import Rule
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.decisions import Decision
+from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.endings import End
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.readings import Readings
@@ -97,7 +98,8 @@ def test_a_cell_runs_until_its_verdict_between_kernels_is_reached_and_no_other_d
     assert runs["ext4:old"] == runs["ext4:new"] < runs["luks:old"] == runs["luks:new"]
     assert course.views.between().worst(STEP, "ext4:new") == "pass"
     # How often a kept limit fails because boots differ.
-    assert "37 / 22 / 17 %" in course.views.between().judgements_of(STEP, "ext4:new")[0].text
+    between = course.views.between()
+    assert "37 / 22 / 17 %" in judgement_in_words(between, STEP, "ext4:new", between.judgements_of(STEP, "ext4:new")[0])
 
 
 def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_only() -> None:
@@ -124,7 +126,8 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
     assert judged.outcome == outcome
     assert judged.confirmed is not None
     assert judged.confirmed.outcome == outcome
-    assert re.search(rf"\b8 [^:]*: {percent(judged.verdict.estimate.overhead)}", judged.text)
+    text = judgement_in_words(chain, STEP, "luks:new", judged)
+    assert re.search(rf"\b8 [^:]*: {percent(judged.verdict.estimate.overhead)}", text)
     (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
     assert read.worst(STEP, "luks:new") == outcome
 
@@ -253,8 +256,9 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
     chain = course.views.between()
     (judged,) = chain.judgements_of(STEP, "luks:new")
     assert judged.outcome == outcome
-    assert re.search(r"\b3 \D*\b3 boots\b", judged.text)
-    assert outcome == "fail" or re.search(r"\b0\.025 .*\b4 .*\(--fsstack-boots\)", judged.text)
+    text = judgement_in_words(chain, STEP, "luks:new", judged)
+    assert re.search(r"\b3 \D*\b3 boots\b", text)
+    assert outcome == "fail" or re.search(r"\b0\.025 .*\b4 .*\(--fsstack-boots\)", text)
     found = Readings(chain).estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0.3, abs=0.05)

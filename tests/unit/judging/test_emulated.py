@@ -16,6 +16,7 @@ from pytest_fsstack.judging.cells import (
     StepRun,
 )
 from pytest_fsstack.judging.course import Course
+from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.judge import judge
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Unjudged
@@ -54,7 +55,7 @@ def test_time_is_not_judged_there_and_the_option_is_named() -> None:
     for budget in (TIME, Budget(limit=100.0)):
         judgement = judge(chain, "write", "xfs", budget)
         assert (judgement.verdict, judgement.unjudged) == (None, Unjudged.EMULATED)
-        assert "--fsstack-judge-emulated" in judgement.text
+        assert "--fsstack-judge-emulated" in judgement_in_words(chain, "write", "xfs", judgement)
     chain.judges_emulated = True
     assert judge(chain, "write", "xfs", TIME).outcome == "pass"
 
