@@ -67,29 +67,47 @@ class Flip:
         return f"{self.what}: byte {self.byte} of {self.unit}, ^ {self.mask:#04x}"
 
 
+@dataclass(frozen=True)
+class FlipResult:
+    """A flip with its effect and the reason, and the layers whose scrub or checker reported it."""
+
+    flip: Flip
+    effect: Effect
+    why: str
+    layers: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        detection = f"; found by a check of {', '.join(self.layers)}" if self.layers else ""
+        return f"{self.flip}: {self.effect.value}: {self.why}{detection}"
+
+
 @dataclass
 class Tally:
-    """The counted results of flips."""
+    """The results of flips."""
 
-    flips: int = 0
-    effects: Counter[Effect] = field(default_factory=Counter)
-    #: Flips that a scrub or a checker reported.
-    checked: int = 0
+    results: list[FlipResult] = field(default_factory=list)
     #: Flips whose byte was right again after the scrub and the check.
     corrected: int = 0
     #: Whether the stack has a scrub or a checker.
     can_check: bool = False
-    #: One line for each flip.
-    stories: list[str] = field(default_factory=list)
 
-    def add(self, flip: Flip, effect: Effect, why: str, checked: Iterable[str]) -> None:
-        """Count a flip. `checked` are the layers whose scrub or checker reported an error."""
-        self.flips += 1
-        self.effects[effect] += 1
-        layers = sorted(set(checked))
-        self.checked += bool(layers)
-        detection = f"; found by a check of {', '.join(layers)}" if layers else ""
-        self.stories.append(f"{flip}: {effect.value}: {why}{detection}")
+    @property
+    def flips(self) -> int:
+        return len(self.results)
+
+    @property
+    def effects(self) -> Counter[Effect]:
+        return Counter(result.effect for result in self.results)
+
+    @property
+    def checked(self) -> int:
+        """Return the number of flips that a scrub or a checker reported."""
+        return sum(bool(result.layers) for result in self.results)
+
+    @property
+    def stories(self) -> list[str]:
+        """Return a line for each flip."""
+        return list(map(str, self.results))
 
     @property
     def wrong(self) -> int:
@@ -104,10 +122,10 @@ class Tally:
         effects = [] if stack.lacks(Limit.CHECKSUMS) else [Effect.WRONG]
         effects += [Effect.MISSING] if effects and not stack.lacks(Limit.NAME_CHECKSUMS) else []
         return [
-            Finding(f"{kind}: {effect.value}", story)
+            Finding(f"{kind}: {effect.value}", str(result))
             for effect in effects
-            for story in self.stories
-            if f": {effect.value}: " in story
+            for result in self.results
+            if result.effect is effect
         ]
 
     def record(self, timed: Timed) -> None:
@@ -204,7 +222,7 @@ class Rotting:
         for number in range(count):
             flip = draw_flip(draw, strata[number % len(strata)], self._image)
             effect, why = self._flip(flip, tally)
-            tally.add(flip, effect, why, self._found())
+            tally.results.append(FlipResult(flip, effect, why, sorted(set(self._found()))))
         with self.stack.taken_down(self._layer) as place:
             self._undo(place)
         effect, why = snapshot.judge(self._written.entries, self._look())

@@ -285,3 +285,11 @@ def test_what_cannot_be_undone_is_an_error(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(medium, "restore", lambda place, image: image)
         with pytest.raises(AssertionError, match=r"^keeping: .*: large-"):
             rotting.flips("contents", 2)
+
+
+def test_findings_are_taken_from_effects_and_not_from_names_of_files() -> None:
+    flip = rot.Flip("contents", medium.Unit("a: wrong: b", 0))
+    tally = rot.Tally([rot.FlipResult(flip, Effect.REPORTED, "it failed"), rot.FlipResult(flip, Effect.WRONG, "as 1")])
+    (finding,) = tally.findings(Stack.parse("noticing", {"noticing": Noticing}), "contents")
+    assert finding.text.endswith(": wrong: as 1")
+    assert (tally.flips, tally.wrong, tally.effects[Effect.REPORTED]) == (2, 1, 1)
