@@ -228,6 +228,8 @@ def _whole(looks: Looks) -> tuple[float, ...]:
 
 def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[int]]:
     """Return the numbers of the rounds in each block."""
+    if last == 0:
+        return [sorted(ratios)]
     blocks: list[list[int]] = [[] for _ in range(last + 1)]
     for number in sorted(ratios):
         blocks[looks.block_of(number)].append(number)

@@ -6,14 +6,15 @@ memory. The log of a session that was killed has none, so they are read from its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import log1p, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 from pytest_fsstack.judging.describe import NOT_ON_EMULATED
 from pytest_fsstack.judging.readings import Readings
@@ -34,23 +35,16 @@ from pytest_fsstack.records.verdicts import Looks
 
 
 class HostReading(NamedTuple):
-    """A reading of one session, the name of its reference there, and its judgements."""
+    """A reading of one session that has an overhead, the name of its reference there, and its judgements.
+
+    `ratio` is the logarithm of the stack over its reference, and `rounds` are those that are in it.
+    """
 
     reading: Reading
     reference: str
     judgements: tuple[Judgement, ...]
-
-    @property
-    def ratio(self) -> float:
-        """Return the logarithm of the stack over its reference."""
-        assert self.reading.estimate is not None
-        return log1p(self.reading.estimate.overhead)
-
-    @property
-    def rounds(self) -> int:
-        """Return the number of rounds that are in the ratio."""
-        assert self.reading.estimate is not None
-        return self.reading.estimate.rounds
+    ratio: float
+    rounds: int
 
     @property
     def error(self) -> float | None:
@@ -88,38 +82,43 @@ def read(path: Path) -> SessionFile:
         raise ValueError(error.strerror) from None
     results = _outline(content) or saved.loads(content)
     session = SessionFile(path, _metadata(results))
-    for readings in map(Readings, results.chains):
-        for step, stack in _compared(readings.chain):
-            for metric in _metrics(readings.chain, step):
-                _add(session, readings, step, stack, metric)
+    for chain in results.chains:
+        _add(session, Readings(chain))
     if not session.readings:
         raise ValueError("no overhead was measured in this session")
     return session
 
 
-def _compared(chain: ChainResults) -> Iterator[tuple[str, str]]:
+def _add(session: SessionFile, readings: Readings) -> None:
+    """Add the readings of a chain, and why others are missing."""
+    chain = readings.chain
+    stacks = [stack for stack in chain.stacks if stack not in chain.controls and stack != chain.reference(stack)]
+    emulated = {stack for stack in stacks if chain.is_emulated(stack) and not chain.judges_emulated}
     for step in chain.steps:
-        for stack in chain.stacks:
-            if stack not in chain.controls and stack != chain.reference(stack):
-                yield step, stack
-
-
-def _add(session: SessionFile, readings: Readings, step: str, stack: str, metric: str) -> None:
-    chain, reading = readings.chain, readings.of(step, stack, metric)
-    key = series_key(session.metadata, chain, step, stack, metric)
-    if reading and reading.metric.is_of_time and chain.is_emulated(stack) and not chain.judges_emulated:
-        session.notes[key] = NOT_ON_EMULATED
-        return
-    judgements = tuple(item for item in chain.judgements_of(step, stack) if item.budget.metric == metric)
-    incomplete, reference = chain.incomplete(step, stack), chain.stacks.get(chain.reference(stack))
-    base = readings.of(step, reference.id, metric) if reference else None
-    if incomplete or reading is None or reference is None or not _is_ratio(reading, base):
-        # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
-        lacking = "not measured" if chain.metrics(step) and (judgements or metric == "seconds") else ""
-        if reason := incomplete or chain.note(step, stack) or lacking:
-            session.notes[key] = reason
-        return
-    session.readings[key] = HostReading(reading, reference.name, judgements)
+        is_measured, metrics = bool(chain.metrics(step)), _metrics(chain, step)
+        for stack in stacks:
+            incomplete, judged = chain.incomplete(step, stack), chain.judgements_of(step, stack)
+            reference = chain.stacks.get(chain.reference(stack))
+            for metric in metrics:
+                reading, key = (
+                    readings.of(step, stack, metric),
+                    series_key(session.metadata, chain, step, stack, metric),
+                )
+                if reading and reading.metric.is_of_time and stack in emulated:
+                    session.notes[key] = NOT_ON_EMULATED
+                    continue
+                judgements = tuple([judgement for judgement in judged if judgement.budget.metric == metric])
+                base = readings.of(step, reference.id, metric) if reference else None
+                if incomplete or reading is None or reference is None or not _is_ratio(reading, base):
+                    # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
+                    lacking = "not measured" if is_measured and (judgements or metric == "seconds") else ""
+                    if reason := incomplete or chain.note(step, stack) or lacking:
+                        session.notes[key] = reason
+                    continue
+                estimate = reading.estimate
+                assert estimate is not None
+                ratio = log1p(estimate.overhead)
+                session.readings[key] = HostReading(reading, reference.name, judgements, ratio, estimate.rounds)
 
 
 def _is_ratio(reading: Reading, base: Reading | None) -> bool:
@@ -140,14 +139,6 @@ def _metadata(results: Results) -> Results:
 # -- decoding less -----------------------------------------------------------------------------------------------------
 
 
-class _Derived(msgspec.Struct):
-    """The fields of `Derived` that are compared."""
-
-    samples: int = 0
-    incomplete: str = ""
-    readings: dict[str, msgspec.Raw] = {}
-
-
 class _Chain(msgspec.Struct):
     """The fields of `ChainResults` that are compared."""
 
@@ -166,18 +157,34 @@ class _Chain(msgspec.Struct):
     against: dict[str, str] = {}
     judges_emulated: bool = False
     paired: bool = True
-    derived: dict[str, dict[str, _Derived]] = {}
+    derived: dict[str, dict[str, Any]] = {}
 
 
 class _Session(msgspec.Struct, tag_field="format", tag=FORMAT):
     """The fields of `Results` that are compared."""
 
     environment: dict[str, Any] = {}
-    chains: list[_Chain] = []
+    chains: list[Any] = []
     interrupted: str = ""
     start: str = ""
     scale: str = ""
     labels: dict[str, str] = {}
+
+
+@cache
+def _decoder(metrics: frozenset[str]) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of sessions that skips the readings of all other metrics."""
+    names = {f"metric{number}": metric for number, metric in enumerate(sorted(metrics))}
+    optional: Any = Reading | None
+    readings = msgspec.defstruct("_Readings", [(name, optional, None) for name in names], rename=names)
+    derived = msgspec.defstruct("_Derived", [("readings", readings), ("samples", int, 0), ("incomplete", str, "")])
+    of_chain: Any = dict[str, dict[str, derived]]  # type: ignore[valid-type]
+    chain = msgspec.defstruct("_DerivedChain", [("derived", of_chain, {})], bases=(_Chain,))
+    chains: Any = list[chain]  # type: ignore[valid-type]
+    session = msgspec.defstruct(
+        "_DerivedSession", [("chains", chains, [])], bases=(_Session,), tag_field="format", tag=FORMAT
+    )
+    return msgspec.json.Decoder(session)
 
 
 def _outline(content: bytes) -> Results | None:
@@ -185,34 +192,39 @@ def _outline(content: bytes) -> Results | None:
 
     Raises ValueError for damaged files.
     """
-    if saved.log_lines(content):
-        return None
+    metrics, budgeted = frozenset[str](), frozenset(["seconds"])
     try:
-        session = msgspec.json.decode(content, type=_Session)
+        while not budgeted <= metrics:
+            metrics |= budgeted
+            session = _decoder(metrics).decode(content)
+            budgeted = frozenset(
+                name for chain in session.chains for step in chain.steps for name in _metrics(chain, step)
+            )
         msgspec.convert(session.environment, Environment)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        if saved.log_lines(content):
+            return None
         saved.check_format(content)
         raise ValueError(f"these results are damaged: {error}") from None
     if any(slim.steps and not slim.derived for slim in session.chains):
         return None
-    chains = []
+    names, chains = sorted(metrics), []
     for slim in session.chains:
         chain = ChainResults(**{**asdict(slim), "derived": {}})
         for step, by_stack in slim.derived.items():
-            metrics = _metrics(chain, step)
-            chain.derived[step] = {stack: _decoded(derived, metrics) for stack, derived in by_stack.items()}
+            chain.derived[step] = {
+                stack: Derived(
+                    derived.samples,
+                    incomplete=derived.incomplete,
+                    readings={name: one for name, one in zip(names, astuple(derived.readings)) if one is not None},
+                )
+                for stack, derived in by_stack.items()
+            }
         chains.append(chain)
     return Results(**{**asdict(session), "chains": chains})
 
 
-def _decoded(derived: _Derived, metrics: Collection[str]) -> Derived:
-    readings = {
-        name: msgspec.json.decode(derived.readings[name], type=Reading) for name in metrics if name in derived.readings
-    }
-    return Derived(derived.samples, incomplete=derived.incomplete, readings=readings)
-
-
-def _metrics(chain: ChainResults, step: str) -> list[str]:
+def _metrics(chain: ChainResults | _Chain, step: str) -> list[str]:
     """Return the metrics of a step that are compared: the time, and those with budgets."""
     judged = [
         judgement.budget.metric for judgements in chain.judgements.get(step, {}).values() for judgement in judgements

@@ -285,7 +285,7 @@ def _judged(row: _Row) -> list[Judgement]:
 
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     figures = [_figure(name, row.hosts[name], rates.alpha) for name in names if name in row.hosts]
-    ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
+    ratios = [_ratio(row.hosts[figure.host]) for figure in figures]
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
     outcome, estimate = _verdict(ratios, row.budget, rates.alpha)
@@ -315,9 +315,9 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
 
 def _figure(name: str, readings: Sequence[HostReading], alpha: float) -> HostFigure:
     """Return the figure of a host, which is the average of its sessions."""
-    errors = [reading.error for reading in readings if reading.error is not None]
-    error = sqrt(sum(error**2 for error in errors)) / len(errors) if len(errors) == len(readings) else None
-    centre, rounds = fmean(reading.ratio for reading in readings), sum(reading.rounds for reading in readings)
+    errors = [error for reading in readings if (error := reading.error) is not None]
+    error = sqrt(sum([error**2 for error in errors])) / len(errors) if len(errors) == len(readings) else None
+    centre, rounds = _ratio(readings), sum([reading.rounds for reading in readings])
     ends = None
     if error is not None and rounds > 1:
         reach = student_quantile(1 - alpha, rounds - 1) * error
@@ -326,9 +326,14 @@ def _figure(name: str, readings: Sequence[HostReading], alpha: float) -> HostFig
         name,
         _estimate(centre, ends, rounds, alpha),
         error,
-        fmean(reading.reading.median for reading in readings),
+        sum([reading.reading.median for reading in readings]) / len(readings),
         worst(judgement.outcome for reading in readings for judgement in reading.judgements),
     )
+
+
+def _ratio(readings: Sequence[HostReading]) -> float:
+    """Return the ratio of a host, which is the average of its sessions, as a logarithm."""
+    return sum([reading.ratio for reading in readings]) / len(readings)
 
 
 def _estimate(centre: float, ends: effects.Range | None, number: int, alpha: float) -> Estimate:
