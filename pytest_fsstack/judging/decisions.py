@@ -25,6 +25,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     The outcome belongs to the call phase, or with `in_setup` to setup. `expected` is the reason for an expected
     failure. `overrules`: marks and hooks that skip the test, or expect that it fails, do not change this failure.
+    `by_limits`: the verdicts on its budgets are the only reason.
     """
 
     outcome: Literal["passed", "failed", "skipped"]
@@ -33,6 +34,7 @@ class Decision(msgspec.Struct, frozen=True):
     as_run: bool = False
     expected: str = ""
     overrules: bool = False
+    by_limits: bool = False
 
 
 class Decisions:
@@ -122,7 +124,7 @@ class Decisions:
             if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT, Unjudged.NO_BASELINE):
                 why = f"; baseline {baseline}: {note}" if note else ""
                 text = f"{name}: {judgement_in_words(results, step, name, judgement)}{why}{self._early_end}"
-                return Decision("skipped" if self._stopped else "failed", text)
+                return Decision("skipped" if self._stopped else "failed", text, by_limits=True)
         return self._of_emulation(step, name)
 
     def _of_emulation(self, step: str, name: str) -> Decision | None:
@@ -136,7 +138,7 @@ class Decisions:
             return None
         reason = judgement_in_words(self.chain, step, name, emulated[0])
         if not self._may_stay_unjudged(step, name, reason):
-            return Decision("failed", self._unjudged_text(name, reason))
+            return Decision("failed", self._unjudged_text(name, reason), by_limits=True)
         is_sanity = all(judgement.budget.sanity for judgement in emulated)
         return Decision("passed") if is_sanity else Decision("skipped", f"{step} on {name}: {reason}")
 
@@ -146,17 +148,17 @@ class Decisions:
         worst = chain.worst(step, name)
         if worst == "fail":
             text = "\n".join([describe_failure(readings, step, name, rerun_command()), *doubts(self.readings)])
-            return Decision("failed", text)
+            return Decision("failed", text, by_limits=True)
         if worst == "inconclusive":
             text = f"{describe_undecided(chain, step, name)}{self._early_end}"
             # A budget that is expected to be broken has its own reason.
             if strict or (chain.expected(step, name) and not self.policy.runxfail):
                 first = f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}"
                 again = [f"  again:   {command}" for command in filter(None, [rerun_command()])]
-                return Decision("failed", "\n\n".join([first, *again]))
+                return Decision("failed", "\n\n".join([first, *again]), by_limits=True)
             return Decision("skipped", text)
         if strict and (doubt := readings.doubt(step, name)):
-            return Decision("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)")
+            return Decision("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)", by_limits=True)
         return Decision("passed")
 
 

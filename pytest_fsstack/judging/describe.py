@@ -79,11 +79,11 @@ def _first_line(readings: Readings, step: str, stack: str, judgement: Judgement)
 
 
 def describe_shortly(readings: Readings, step: str, stack: str) -> str:
-    """Describe the worst verdict of a step on a stack in one line, with its figures."""
+    """Describe the budget of the worst verdict of a step on a stack in one line, with its figures."""
     chain, outcome = readings.chain, readings.chain.worst(step, stack)
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == outcome:
-            return f"{outcome}: {_in_short(readings, step, stack, judgement, chain.reference(stack))}"
+            return _in_short(readings, step, stack, judgement, chain.reference(stack))
     return ""
 
 

@@ -27,7 +27,8 @@ def figures(readings: Readings, step: str, stack: str, *, full: bool) -> Figures
     chain = readings.chain
     if not (of_test := facts(readings, step, stack)):
         return None
-    summary = ("summary", describe_shortly(readings, step, stack))
+    text = describe_shortly(readings, step, stack)
+    summary = ("summary", f"{chain.worst(step, stack)}: {text}" if text else "")
     pairs = (*properties(readings, step, stack, full=full), summary)
     return Figures(of_test, tuple(chain.series(step, stack, "seconds")), chain.groups.get(step, step), pairs)
 

@@ -404,6 +404,8 @@ class TestOutcome(msgspec.Struct, frozen=True):
     device: str = ""
     step: str = ""
     stack: str = ""
+    #: Whether it failed, and the verdicts on its budgets are the only reason.
+    by_limits: bool = False
 
 
 #: The version of the file format. It is raised whenever an older reader would misread the new format.

@@ -315,27 +315,7 @@ def _failed_tests(results: Results) -> list[TestOutcome]:
 
 def failed_by_themselves(results: Results) -> list[TestOutcome]:
     """Return the failed tests whose reason is none of the limits, which have sentences of their own."""
-    of_limits = {
-        test.id
-        for chain in results.chains
-        for step, stack in places(chain)
-        if (test := results.test(chain, step, stack))
-        and test.outcome == "failed"
-        and _fails_by_limits(results, chain, step, stack)
-    }
-    return [test for test in _failed_tests(results) if test.id not in of_limits]
-
-
-def _fails_by_limits(results: Results, chain: ChainResults, step: str, stack: str) -> bool:
-    """Whether a test failed by its limits: broken ones, or with --fsstack-strict those without a verdict.
-
-    A test that ended before its last round has an error of its own, unless it was a skip. So has one that measured
-    nothing.
-    """
-    test, worst = results.test(chain, step, stack), chain.worst(step, stack)
-    reason = describe.describe_shortly(Readings(chain), step, stack).removeprefix("fail: ")
-    ended = chain.note(step, stack) or not chain.measures(step, stack)
-    return worst in ("fail", "inconclusive") and not (ended and not (test and reason in test.text))
+    return [test for test in _failed_tests(results) if not test.by_limits]
 
 
 def _name(test: TestOutcome) -> str:
@@ -517,9 +497,9 @@ def _failed(results: Results) -> Iterator[Problem]:
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
-                reason = describe.describe_shortly(Readings(chain), step, stack).removeprefix("fail: ")
+                reason = describe.describe_shortly(Readings(chain), step, stack)
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
-                remedy = _remedy(chain, step, stack) if _fails_by_limits(results, chain, step, stack) else ""
+                remedy = _remedy(chain, step, stack) if not test or test.by_limits else ""
                 yield Problem("failed", f"{step} on {stack}{where}", reason, remedy)
     for test in failed_by_themselves(results):
         yield Problem("failed", test.id, test.text, "The output of pytest says where.")

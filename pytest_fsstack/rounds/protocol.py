@@ -94,6 +94,10 @@ def first_line(report: pytest.TestReport) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)
 
 
+#: The attribute of a failure that says that the verdicts on its test's budgets are the only reason.
+BY_LIMITS = "_fsstack_by_limits"
+
+
 class Phase(NamedTuple):
     """A phase to report: a function that raises its exception (if any), and its duration in seconds."""
 

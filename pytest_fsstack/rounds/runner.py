@@ -19,7 +19,7 @@ from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.rounds.chains import Chain, ItemRuns, parameter_of, step_of
-from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
+from pytest_fsstack.rounds.protocol import BY_LIMITS, Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
     from pytest_fsstack.records.results import Results
@@ -161,7 +161,9 @@ class Runner:
 
         def end() -> None:
             if decision.outcome == "failed":
-                pytest.fail(decision.text, pytrace=False)
+                failure = pytest.fail.Exception(decision.text, pytrace=False)
+                vars(failure)[BY_LIMITS] = decision.by_limits
+                raise failure
             if decision.outcome == "skipped":
                 pytest.skip(decision.text)
 

@@ -33,7 +33,10 @@ class Outcomes:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
         report = yield
         if place := self._place(item):
-            report.fsstack_place = place
+            from pytest_fsstack.rounds.protocol import BY_LIMITS
+
+            by_limits = call.excinfo is not None and getattr(call.excinfo.value, BY_LIMITS, False)
+            report.fsstack_place = {**place, "by_limits": by_limits}
             if report.failed and call.excinfo:
                 # The last report of a chain's test repeats an exception of its rounds, when no stack stands.
                 error = call.excinfo.value

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.records.saved import loads
 from tests.plugin.conftest import LAYERS, Project
 
 TEST = """
@@ -59,6 +60,15 @@ def test_the_answer_comes_first_and_is_in_junit_and_on_the_page(project: Project
     assert sentence.partition(": ")[0] in page.partition("</h1>")[0]
     assert "write=3" in page
     assert "Write what it is given." in page
+
+
+def test_results_tell_a_test_that_fails_by_its_limits_from_one_that_fails_itself(project: Project) -> None:
+    project.write(TEST + "        assert cost != 2000\n")
+    project.run("--fsstack-rounds=5", "--fsstack-budget=seconds <= 0.0001", "--fsstack-report=json=r.json")
+    tests = loads(Path("r.json").read_text()).tests.values()
+    failed = {(test.step, test.stack): test.by_limits for test in tests if test.outcome == "failed"}
+    assert failed["write", "a"]
+    assert not failed["delete", "b"]
 
 
 def test_a_weight_of_an_unknown_step_is_refused_before_the_first_round(project: Project) -> None:

@@ -86,7 +86,7 @@ def test_long_names_leave_room_for_the_figures(length: int) -> None:
     assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) .*\br.*e, budget 30 %", first)
     # As much of the names as there is room for.
     assert len(first) >= min(70, 45 + len(stack) + len(reference))
-    assert describe_shortly(Readings(found), "read", stack).startswith("fail: seconds +132 % (13")
+    assert describe_shortly(Readings(found), "read", stack).startswith("seconds +132 % (13")
 
 
 def test_nothing_is_said_shortly_without_a_budget() -> None:

@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.judging.describe import describe_failure
 from pytest_fsstack.judging.judge import judge, judge_all
-from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.records.sample import Sample
@@ -163,9 +161,16 @@ def test_a_test_that_strict_fails_because_it_is_undecided_has_one_line() -> None
     results = made(steps=["write"])
     (chain,) = results.chains
     assert chain.worst("write", "same") == "inconclusive"
-    test = outcome(results, "same", "failed", "undecided")
+    test = outcome(results, "same", "failed", "undecided", by_limits=True)
     found = [problem.kind for problem in answer.problems(results) if "same" in problem.what or problem.what == test.id]
     assert found == ["undecided"]
+
+
+def test_an_error_of_a_test_is_named_beside_its_undecided_budget() -> None:
+    results = made(steps=["write"])
+    test = outcome(results, "same", "failed", "RuntimeError: its fixture could not end")
+    (error,) = [problem for problem in answer.problems(results) if problem.what == test.id]
+    assert error.reason == test.text
 
 
 def test_work_that_was_not_done_is_neither_unmeasured_nor_undecided() -> None:
@@ -179,11 +184,11 @@ def test_work_that_was_not_done_is_neither_unmeasured_nor_undecided() -> None:
     assert ">limit x1.1 not judged<" in html.report(results)
 
 
-def outcome(results: Results, stack: str, ended: str, text: str = "") -> TestOutcome:
+def outcome(results: Results, stack: str, ended: str, text: str = "", *, by_limits: bool = False) -> TestOutcome:
     """Add the outcome of the test of the step `write` on a stack."""
     (chain,) = results.chains
     name = f"t.py::TestIt::test_write[{stack}]"
-    results.tests[name] = TestOutcome(name, ended, text, "t.py", 1, chain.id, chain.device, "write", stack)
+    results.tests[name] = TestOutcome(name, ended, text, "t.py", 1, chain.id, chain.device, "write", stack, by_limits)
     return results.tests[name]
 
 
@@ -203,7 +208,7 @@ def test_a_broken_budget_of_a_test_that_skips_itself_later_has_one_line() -> Non
     (chain,) = results.chains
     judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
     chain.notes["write"]["btrfs"] = "was skipped in round 8"
-    outcome(results, "btrfs", "failed", describe_failure(Readings(chain), "write", "btrfs", "").partition("\n")[0])
+    outcome(results, "btrfs", "failed", by_limits=True)
     (budget,) = [problem for problem in answer.problems(results) if problem.kind == "failed"]
     assert (budget.what, "again:" in budget.remedy) == ("write on btrfs", True)
 
