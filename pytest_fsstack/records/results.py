@@ -363,11 +363,6 @@ class ChainResults(msgspec.Struct):
         reading = self.reading(step, stack, metric)
         return reading.estimate if reading else None
 
-    def limits(self, step: str, stack: str, metric: str) -> list[float]:
-        """Return the allowed overheads of a metric. Figures are not rounded to these."""
-        budgets = [judgement.budget for judgement in self.judgements_of(step, stack)]
-        return [budget.overhead for budget in budgets if budget.metric == metric and budget.overhead is not None]
-
     def worst(self, step: str, stack: str) -> Outcome | None:
         """Return the worst outcome of a step on a stack over its budgets, or None."""
         return worst(judgement.outcome for judgement in self.judgements_of(step, stack))

@@ -422,11 +422,6 @@ def places(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for stack in chain.stacks for step in chain.steps]
 
 
-def of_step(by_step: Mapping[str, Any], step: str, default: Any) -> Any:
-    """Return the entry of a step, by its name with or without its parameters."""
-    return by_step.get(step, by_step.get(step.partition("[")[0], default))
-
-
 def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
     return f"{stack}: {chain.note(step, stack)}"
 

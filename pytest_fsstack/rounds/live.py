@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from datetime import timedelta
-from math import isfinite
 from typing import IO, TYPE_CHECKING, cast
 
 from rich.console import Console, Group, RenderableType
@@ -93,7 +92,7 @@ _COLUMNS: tuple[tuple[str, _Cell], ...] = (
 
 def _interval(standing: StackStatus, unit: OverheadUnit) -> str:
     estimate = standing.estimate
-    return unit.interval(estimate.low, estimate.high).strip("()") if estimate and isfinite(estimate.high) else ""
+    return unit.interval(estimate.low, estimate.high).strip("()") if estimate and estimate.has_interval else ""
 
 
 def _table(state: ProgressState, console: Console) -> Table:
