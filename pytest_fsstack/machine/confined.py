@@ -15,6 +15,7 @@ import signal
 import sys
 
 _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+_REMEDY = "start a container with --security-opt=seccomp=unconfined or --privileged"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
 
@@ -42,7 +43,7 @@ def _enter_namespaces(uid: int, gid: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"cannot make namespaces: {os.strerror(error)}")
+        raise OSError(error, f"cannot make namespaces: {os.strerror(error)}; {_REMEDY}")
     os.close(begin)
     if os.waitpid(helper, 0)[1] != 0:
         raise PermissionError("cannot map a user into the namespace")
