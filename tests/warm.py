@@ -53,15 +53,15 @@ class Warm:
     def session(self, *words: str | os.PathLike[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``python -m pytest`` with these words to its end, with this process's environment."""
         with (
-            tempfile.TemporaryFile("w+", encoding="utf-8") as out,
-            tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+            tempfile.NamedTemporaryFile("w+", encoding="utf-8") as out,
+            tempfile.NamedTemporaryFile("w+", encoding="utf-8") as err,
         ):
             code = self._ask(
                 words=[os.fspath(word) for word in words],
                 cwd=os.fspath(cwd or os.getcwd()),
                 environment=dict(os.environ),
-                out=f"/proc/{os.getpid()}/fd/{out.fileno()}",
-                err=f"/proc/{os.getpid()}/fd/{err.fileno()}",
+                out=out.name,
+                err=err.name,
             )
             return subprocess.CompletedProcess(words, code, out.read(), err.read())
 

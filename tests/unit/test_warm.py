@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.pages import ROOT
 from tests.warm import Warm
 
 
@@ -20,3 +24,22 @@ def test_each_session_imports_from_its_own_python_path(tmp_path: Path, monkeypat
             assert done.returncode == 0, done.stderr
     finally:
         warm.close()
+
+
+UNDUMPABLE = """
+from pytest_fsstack.machine.processes import undumpable
+from tests.warm import Warm
+warm = Warm()
+with undumpable():
+    print(warm.session("--version"))
+warm.close()
+"""
+
+
+def test_a_session_writes_its_output_whatever_protects_the_worker(tmp_path: Path) -> None:
+    # Otherwise root may open the files of any process.
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    argv = [*drop, sys.executable, "-c", UNDUMPABLE]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert "returncode=0" in done.stdout, done.stderr
+    assert f"pytest {pytest.__version__}" in done.stdout
