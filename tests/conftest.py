@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.aftermath import nothing_outlives_the_tests
-from tests.sessions import FEW_PLUGINS, heed_signals
+from tests.sessions import FEW_PLUGINS, ROOM, free, heed_signals
 
 # pytest also loads this file for the scenarios of a checkout, where test requirements may be missing.
 with contextlib.suppress(ModuleNotFoundError):
@@ -36,20 +35,15 @@ OF_CI = ("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRA
 
 heed_signals()
 
-#: Free bytes that temporary files need, most of them images of disks.
-ROOM = 2 << 30
+#: A directory on a disk, by the Filesystem Hierarchy Standard.
 ELSEWHERE = "/var/tmp"
-
-
-def _free(place: str) -> int:
-    return shutil.disk_usage(place).free if os.path.isdir(place) else 0
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files elsewhere if TMPDIR is small, as a file system in memory often is."""
     paths = [Path(os.path.abspath(word.partition("::")[0])) for word in config.args]
-    if any(HERE in (path, *path.parents) for path in paths) and _free(tempfile.gettempdir()) < ROOM <= _free(ELSEWHERE):
+    if any(HERE in (path, *path.parents) for path in paths) and free(tempfile.gettempdir()) < ROOM <= free(ELSEWHERE):
         os.environ["TMPDIR"] = tempfile.tempdir = ELSEWHERE
 
 
@@ -78,7 +72,7 @@ def _sessions_inside_have_few_plugins(request: pytest.FixtureRequest) -> None:
 @functools.cache
 def _has_room() -> bool:
     """Return whether there was enough space before the first test."""
-    return _free(tempfile.gettempdir()) >= ROOM
+    return free(tempfile.gettempdir()) >= ROOM
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,13 +11,11 @@ import os
 import random
 import re
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
 from hypothesis.errors import Flaky
@@ -25,6 +23,7 @@ from hypothesis.errors import Flaky
 from tests.combinations import oracle
 from tests.combinations.projects import Project, projects
 from tests.combinations.sessions import Place, Ran
+from tests.sessions import in_memory
 
 #: Projects that are drawn from one seed. A failing one is shrunk before the next seed.
 BATCH = 30
@@ -75,9 +74,9 @@ def _features(project: Project, ran: Ran) -> Counter[str]:
 def draw(seed: str, seconds: float, most: float = math.inf, known: Sequence[str] = (), device: str = "") -> Tally:
     """Check projects from a seed, until the time is over or there are enough. Without a device, it is a directory."""
     tally, deadline = Tally(), time.monotonic() + seconds
-    with tempfile.TemporaryDirectory(prefix="drawn-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
-        Path(name, "device").mkdir()
-        place = Place(Path(name), device or f"dir:{name}/device")
+    with in_memory() as directory:
+        (directory / "device").mkdir()
+        place = Place(directory, device or f"dir:{directory}/device")
         numbers = random.Random(seed)
         while time.monotonic() < deadline and tally.counts["projects"] < most:
             count = int(min(BATCH, most - tally.counts["projects"]))

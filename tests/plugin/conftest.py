@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.sessions import in_memory
 from tests.warm import WARM
 
 LAYERS = '''
@@ -112,8 +111,8 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     # Where these tests run under xdist, those inside do not.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    # In memory: each step syncs it, and would wait for what the tests beside this one write to the same disk.
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
-        device = Path(directory, "device")
+    # Each step syncs it, and would wait for what the tests beside this one write to the same disk.
+    with in_memory() as directory:
+        device = directory / "device"
         device.mkdir()
         yield Project(pytester, device)
