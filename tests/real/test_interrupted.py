@@ -67,7 +67,7 @@ ENDS = [
 
 def is_clean(directory: Path) -> bool:
     """Wait until nothing is left of a run."""
-    return commands.wait_until(lambda: not any(left_of(directory).values()), 120)
+    return commands.wait_until(lambda: not any(left_of(directory).values()), 300)
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_nothing_is_left(tmp_path: Path) -> None:
     try:
         for directory, *_ in runs:
             waits = directory / "inside" / "waits"
-            assert commands.wait_until(waits.exists, 120), (directory / "output").read_text()
+            assert commands.wait_until(waits.exists, 300), (directory / "output").read_text()
             assert all(left_of(directory).values()), "the test would prove nothing"
         for directory, process, number, who, _ in runs:
             os.kill(process.pid if who == "controller" else int((directory / "worker").read_text()), number)
         for directory, process, _, _, torn_down in runs:
-            process.wait(120)
+            process.wait(300)
             assert is_clean(directory), left_of(directory)
             assert (directory / "inside" / "torn down").exists() == torn_down, (directory / "output").read_text()
     finally:
