@@ -190,8 +190,9 @@ def _plain_tests_are_untouched(standin: Ran, ran: Ran, tests: dict[str, Test]) -
 
 def _exit_code_fits(project: Project, ran: Ran, tests: dict[str, Test]) -> Iterator[Broken]:
     fails = any({"failed", "error"} & {*outcomes} for outcomes in ran.terminal.values())
-    # --sw interrupts a session.
-    wanted = {2 if project.ends == "--sw" else 1} if fails else {0} if ran.terminal else {5}
+    # --sw interrupts a session. pytest-xdist does so too if it has enough failures before its workers have ended.
+    ended = {2} if project.ends == "--sw" else {1, 2} if project.ends and project.workers else {1}
+    wanted = ended if fails else {0} if ran.terminal else {5}
     if ran.terminal and not fails and _gate_may_fail(project, ran, tests):
         wanted = {0, 1}
     if ran.code not in wanted:
