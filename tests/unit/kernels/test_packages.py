@@ -309,7 +309,8 @@ def test_other_processes_of_the_unprivileged_user_cannot_reach_the_archive(
     (tools / "rpm2cpio").write_text(f"#!/bin/sh\ncat\nuntil [ -e {shared}/over ]; do sleep 0.1; done\n")
     # Another process of the user opens every file of the tool's processes.
     attack = f"""
-        seen() {{ for p in /proc/[0-9]*; do grep -qs {tools}/rpm2cpi[o] $p/cmdline && [ -O $p ] && echo $p; done; }}
+        lines() {{ grep -ls {tools}/rpm2cpi[o] /proc/[0-9]*/cmdline; }}
+        seen() {{ for p in $(lines); do p=${{p%/*}}; [ -O $p ] && echo $p; done; }}
         until [ "$(seen)" ]; do sleep 0.1; done
         for p in $(seen); do (echo altered >>$p/fd/1) && echo altered $p; (ls $p/cwd/) && echo entered $p; done
         touch {shared}/over
