@@ -30,8 +30,11 @@ HERE = Path(__file__).parent
 #: In `kernel`, it exceeds the limits for guests. A failure is better than a hanging run.
 LIMITS = {"unit": 300, "plugin": 300, "real": 900, "laboratory": 900, "kernel": 3600}
 
-#: Prefixes of variables that CI systems set.
-OF_CI = ("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRANCH", "GIT_COMMIT", "BUILD_", "BRANCH_")
+#: Prefixes of variables that CI systems set, and tox: by TOX_ENV_DIR, all sessions inside would share pytest's cache.
+OF_CI = (
+    *("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRANCH", "GIT_COMMIT", "BUILD_", "BRANCH_"),
+    "TOX_",
+)
 
 heed_signals()
 

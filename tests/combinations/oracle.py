@@ -397,7 +397,7 @@ def _failures_have_a_reason(ran: Ran) -> Iterator[Broken]:
 
 
 def _the_second_session_continues(project: Project, ran: Ran, again: Ran) -> Iterator[Broken]:
-    yield from _no_error_of_the_plugin(again)
+    yield from _no_error_of_the_plugin(ran, again)
     yield from _nothing_is_left(again)
     fails = [name for name, outcomes in ran.terminal.items() if {"failed", "error"} & {*outcomes}]
     if not fails or again.code == 4:
