@@ -205,9 +205,9 @@ class RecordingMachine:
         for line in content.decode(errors="replace").splitlines():
             self.note(f"    {line}")
         if path.is_relative_to(self.directory):
-            path.touch(exist_ok=False)
-            os.truncate(path, size)
-            path.write_bytes(content) if content else None
+            with path.open("xb") as file:
+                file.write(content)
+                file.truncate(max(size, len(content)))
 
     def link(self, path: Path, target: Path) -> None:
         self.note(f"{path}: a link to {target}")
