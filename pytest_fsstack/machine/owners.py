@@ -1,4 +1,4 @@
-"""Who may change a path, and which directories are this program's own.
+"""Owners of paths: the users who may change one, and the directories of this program.
 
 Only this module follows paths that other users may have made. It holds each directory on the way, and follows links of
 root and this user only. A path that only these two may change stays the same path when it is used by name afterwards.

@@ -21,7 +21,7 @@ class Ratios(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What is known of a metric of a step on a stack. `rounds` is the number of samples with it."""
+    """Figures of a metric of a step on a stack, computed once. `rounds` is the number of samples with it."""
 
     #: The name of its series.
     series: str

@@ -156,7 +156,7 @@ def _texts(value: object) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a layer declares of the files in it, for scenarios and reports."""
+    """Declarations of a layer about the files in it, for scenarios and reports."""
 
     #: Features that it lacks by design, and where this is documented. Only calls that need them may be refused.
     limits: ClassVar[Mapping[Limit, str]] = {}
