@@ -29,10 +29,10 @@ from pytest_fsstack.workloads import jobfile
 PACKAGE = Path(pytest_fsstack.__file__).parent
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 
-#: What names a file of the kernel, a descriptor, or a file in a directory that is held.
+#: What names a file of the kernel, a descriptor, or a file in a directory that is held, or makes a new file.
 _SAFE = re.compile(
     r"/proc|/sys|/dev/|\b_?(PROC|SYS)\b|\bproc\b|\bprocess\b|\bthread\b|fdinfo|queue\(|dir_fd=|memfd_create|"
-    r"descriptor|fileno\(|open_file\(|opened_regular\(|read_end|__file__|devnull|O_PATH"
+    r"descriptor|fileno\(|open_file\(|opened_regular\(|read_end|__file__|devnull|O_PATH|open\('x"
 )
 #: Modules and packages that may open files by themselves, with the reasons.
 _ALLOWED = {
@@ -96,7 +96,9 @@ def test_what_opens_a_file_is_seen(source: str) -> None:
     assert len(opening(source)) == 1
 
 
-@pytest.mark.parametrize("source", ["reading.read_text(path)", "Path('/proc/mounts').read_text()", "open(descriptor)"])
+@pytest.mark.parametrize(
+    "source", ["reading.read_text(path)", "Path('/proc/mounts').read_text()", "open(descriptor)", "path.open('xb')"]
+)
 def test_what_opens_nothing_of_others_is_not(source: str) -> None:
     assert opening(source) == []
 
