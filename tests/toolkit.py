@@ -21,9 +21,7 @@ from pytest_fsstack.machine.journal import Journal, Leftover, _journals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Timed
 from pytest_fsstack.records import saved
-from pytest_fsstack.records.results import ChainResults, StackInfo
-from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.places import BuildContext, Directory
@@ -32,23 +30,6 @@ from pytest_fsstack.stack.places import BuildContext, Directory
 def chains_of(path: Path) -> list[ChainResults]:
     """Return the chains in a file of --fsstack-json."""
     return saved.loads(path.read_text()).chains
-
-
-def chain_of(
-    figures: Mapping[str, Mapping[str, Sequence[float | Sample]]], looks: Looks | None = None, **facts: Any
-) -> ChainResults:
-    """Return a chain with these seconds or samples, by step, stack and round. The first stack is the baseline."""
-    names = list(dict.fromkeys(name for by_stack in figures.values() for name in by_stack))
-    rounds = max(len(series) for by_stack in figures.values() for series in by_stack.values())
-    steps, stacks = list(figures), {name: StackInfo(name, name) for name in names}
-    chain = ChainResults("t.py::T", ["loop"], names[0], looks or Looks.fixed(rounds), 1, steps, stacks, **facts)
-    chain.orders = [names[:] for _ in range(rounds)]
-    for step, by_stack in figures.items():
-        for name, series in by_stack.items():
-            for number, figure in enumerate(series):
-                sample = figure if isinstance(figure, Sample) else Sample({"seconds": figure})
-                chain.add(step, name, sample, number)
-    return chain
 
 
 DATA = Path(__file__).parent / "recorded"

@@ -16,10 +16,8 @@ from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import read
 from pytest_fsstack.over_time.trend import select_comparable, trends
 from pytest_fsstack.records import saved
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report.series import series as saved_series
+from tests.chains import a_chain
 from tests.plugin.conftest import LAYERS, Project
 from tests.toolkit import chains_of
 
@@ -148,15 +146,9 @@ def check_history(file: Path) -> None:
 
 
 def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(kernels: Project) -> None:
-    then = ChainResults("test_it.py::TestSecond", ["loop"], "plain:old", Looks.fixed(1), 1, steps=["step"])
-    for kernel in ("old", "new"):
-        for name in ("plain", "crypt"):
-            then.stacks[f"{name}:{kernel}"] = StackInfo(f"{name}:{kernel}", name, kernel=kernel, name=name)
-            then.against[f"{name}:{kernel}"] = f"plain:{kernel}"
-    then.orders.append(list(then.stacks))
-    for stack in then.stacks:
-        then.add("step", stack, Sample({"seconds": 0.01}))
-    (kernels.pytester.path / "then.json").write_text(saved.dumps(Results({}, [then])))
+    costs = {f"{name}:{kernel}": 0.01 for kernel in ("old", "new") for name in ("plain", "crypt")}
+    then = a_chain({"step": costs}, 1, id="test_it.py::TestSecond").on_kernels("within")
+    (kernels.pytester.path / "then.json").write_text(saved.dumps(then.results()))
     result = run(kernels, "--fsstack-rounds=1", "-k", "Second", "--fsstack-compare=then.json")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines_random(

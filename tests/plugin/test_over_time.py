@@ -16,8 +16,8 @@ from pytest_fsstack.over_time.history import append, file_of, read
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.results import FORMAT, Results
 from pytest_fsstack.records.sample import Sample
+from tests.chains import a_chain
 from tests.plugin.conftest import Project
-from tests.toolkit import chain_of
 
 # Whatever the machine does: crypt costs 100 % more.
 TEST = """
@@ -38,10 +38,10 @@ needs_machine_id = pytest.mark.skipif(MACHINE is None, reason="this machine has 
 
 
 def earlier(overhead: float, *, scale: str = "small", stacks: tuple[str, ...] = ("plain", "crypt")) -> Results:
-    """An earlier run in which every stack but the first cost that much over it."""
-    chain = chain_of({"step": {name: [0.02 * (1 if name == "plain" else 1 + overhead)] * 2 for name in stacks}})
-    chain.id = "test_it.py::test_step"
-    return Results({"machine_id": MACHINE} if MACHINE else {}, [chain], scale=scale)
+    """Return an earlier run in which every stack but the first cost that much over it."""
+    costs = {name: 0.02 * (1 if name == "plain" else 1 + overhead) for name in stacks}
+    chain = a_chain({"step": costs}, 2, id="test_it.py::test_step")
+    return chain.results({"machine_id": MACHINE} if MACHINE else {}, scale=scale)
 
 
 def save(path: Path, results: Results) -> Path:

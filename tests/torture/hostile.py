@@ -37,9 +37,8 @@ from pytest_fsstack.options.budgets import BudgetError, parse as parse_budget, r
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.over_time.text import lines as past_lines
 from pytest_fsstack.records import saved
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import METRICS, Sample
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.results import Results
+from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import BUILT_IN as REPORTS
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError
@@ -47,6 +46,7 @@ from pytest_fsstack.units import parse_size
 from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.data.archive import CorpusError
 from pytest_fsstack.workloads.data.corpus import users_corpus
+from tests.chains import a_chain
 from tests.unit.kernels import test_packages as hostile_packages
 
 #: Seconds after which a case counts as hung.
@@ -419,18 +419,15 @@ _WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1, 2)
 
 
 def _valid() -> Results:
-    chain = ChainResults("test_it.py::TestIt", ["loop"], "ext4", Looks.fixed(3), 1, steps=["write"])
-    for stack in "ext4", "luks+ext4":
-        spec = stack.replace("+", " | ")
-        chain.stacks[stack] = StackInfo(stack, spec, ["/dev/loop0 on /mnt"], commands=["mkfs.ext4"])
-    for number in range(3):
-        chain.orders.append(list(chain.stacks))
-        for stack in chain.stacks:
-            values = {"seconds": 1.0 + number / 10, "written_bytes": 4096.0}
-            chain.add("write", stack, Sample(values, METRICS, {"note": "text"}, ""))
-        chain.conditions.append({"load": 0.5})
+    samples = [
+        Sample({"seconds": 1 + number / 10, "written_bytes": 4096.0}, kept={"note": "text"}) for number in range(3)
+    ]
+    stacks = ("ext4", "luks+ext4")
+    chain = a_chain({"write": dict.fromkeys(stacks, samples)}, conditions=[{"load": 0.5}] * 3)
+    for stack in stacks:
+        chain = chain.with_stack(stack, mounts=["/dev/loop0 on /mnt"], commands=["mkfs.ext4"])
     environment = {"kernel": {"release": "6.1"}, "cpu": {"count": 2}}
-    return Results(environment, [chain], start="2026-01-01T00:00:00+00:00", labels={"a": "b"})
+    return chain.results(environment, start="2026-01-01T00:00:00+00:00", labels={"a": "b"})
 
 
 def _spoiled(draw: random.Random, document: Any) -> Any:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.session.duration import seconds_of_run, timed_share
+from tests.chains import a_chain
 
 TEST = "test_it.py::TestA"
 
 
 def session(xfs: float = 3.0, start: str = "2026-01-02T10:00:00+00:00", scale: str = "small") -> Results:
-    """Ten rounds of two stacks, of which each is timed for one second or more, in a minute and 40 seconds."""
-    chain = ChainResults(TEST, ["loop"], "ext4", Looks(), 1, steps=["fill", "read"])
-    for _ in range(10):
-        chain.orders.append(["ext4", "xfs"])
-        for stack, seconds in ("ext4", 1.0), ("xfs", xfs):
-            chain.stacks[stack] = StackInfo(stack, stack)
-            chain.add("read", stack, Sample({"seconds": seconds}))
-    return Results(chains=[chain], start=start, stop=start.replace("10:00:00", "10:01:40"), scale=scale)
+    """Return ten rounds of two stacks, of which each is timed for one second or more, in a minute and 40 seconds."""
+    chain = a_chain({"read": {"ext4": 1.0, "xfs": xfs}}, 10, id=TEST, steps=["fill", "read"])
+    return chain.results(start=start, stop=start.replace("10:00:00", "10:01:40"), scale=scale)
 
 
 def seconds(earlier: list[Results], stack: str = "xfs", test: str = TEST, device: str = "loop") -> float | None:

@@ -6,29 +6,20 @@ import re
 
 import pytest
 
-from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.plugin.bisecting import exit_code, in_words
-from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Looks, Outcome
+from pytest_fsstack.records.results import Results
+from pytest_fsstack.records.verdicts import Outcome
+from tests.chains import a_chain
 
 
 def made(*overheads: float, budget: float = 0.3, rounds: int = 8, xfail: str | None = None) -> Results:
-    """A stack for each overhead, with a budget for each."""
-    chain = ChainResults("t", ["loop"], "base", Looks.fixed(rounds), 1, steps=["step"])
-    factors = {"base": 1.0, **{f"stack{number}": 1 + overhead for number, overhead in enumerate(overheads)}}
-    for name in factors:
-        chain.stacks[name] = StackInfo(name, name)
-    for _ in range(rounds):
-        chain.orders.append(list(factors))
-        for name, factor in factors.items():
-            chain.add("step", name, Sample({"seconds": factor}))
-    # As in a session: the baseline was looked at, and has none.
-    chain.judgements.setdefault("step", {})["base"] = []
-    for name in list(factors)[1:]:
-        judge_all(chain, "step", name, Budget(overhead=budget, xfail=xfail))
-    return Results({}, [chain])
+    """Return a stack for each overhead, with a budget for each."""
+    costs = {f"stack{number}": 1 + overhead for number, overhead in enumerate(overheads)}
+    # As in a session: the baseline has been looked at, and has no budget.
+    chain = a_chain({"step": {"base": 1.0, **costs}}, rounds).with_budget("step", "base")
+    for name in costs:
+        chain = chain.with_budget("step", name, overhead=budget, xfail=xfail)
+    return chain.results()
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pytest
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import verdict
-from pytest_fsstack.records.results import Results, StackInfo
-from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.wording import COLOURS
-from tests.unit.report.results import measured
+from tests.chains import Series, a_chain, wobbling
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,13 +26,14 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
 
 
 def results(rounds: int = 6, table: str = "", throughput: float | None = None) -> Results:
-    """Of a step on ext4 and on a stack with a name of its own, which takes three times as long."""
-    results = measured({"ext4": {"read": 1.0}, "zipped": {"read": 3.0}}, rounds)
-    (chain,) = results.chains
-    chain.stacks["zipped"] = StackInfo("zipped", "luks | btrfs(compress='zstd')", named=True)
-    chain.tables += [(table, {})] if table else []
-    if throughput is not None:
-        chain.add("read", "zipped", Sample({"seconds": 3.0, "throughput": throughput}))
+    """Return a step on ext4 and on a stack with a name of its own, which takes three times as long."""
+    rate = {} if throughput is None else {"throughput": throughput}
+    costs: dict[str, Series] = {
+        "ext4": wobbling(1.0),
+        "zipped": lambda number: {"seconds": 3.0 + number % 3 / 10, **rate},
+    }
+    chain = a_chain({"read": costs}, rounds, tables=[(table, {})] if table else [])
+    results = chain.with_stack("zipped", "luks | btrfs(compress='zstd')", named=True).results()
     results.table_layouts = BUILT_IN
     return results
 

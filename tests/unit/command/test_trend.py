@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from pytest_fsstack.command import main
 from pytest_fsstack.judging.judge import judge_all
@@ -19,9 +19,8 @@ from pytest_fsstack.over_time.changes import MIN_RUNS
 from pytest_fsstack.over_time.history import append, aside_of, file_of, read
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.results import Results
+from tests.chains import a_chain
 from tests.unit.command.conftest import Said
 
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)
@@ -30,18 +29,15 @@ CHANGE = re.compile(r"^  .*: ([+-])[\d.]+ % .*(2026-01-[\dT:+-]+), commit (\d+):
 
 
 def night(number: int, overheads: dict[str, float], **of_results: str) -> Results:
-    """The run of a night: what each stack cost over ext4 (0.3 is 30 %)."""
-    chain = ChainResults("t.py::test_write", ["loop"], "ext4", Looks.fixed(8), 1, steps=["write"])
-    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", *overheads)}
-    for each in range(8):
-        chain.orders.append(["ext4", *overheads])
-        for name in chain.stacks:
-            cost = (1 + overheads.get(name, 0.0)) * (1 + each / 100)
-            chain.add("write", name, Sample({"seconds": cost, "used_bytes": 4096.0}, work={"bytes": 10}))
-    environment = {"kernel": {"release": "6.1" if number < 10 else "6.12"}}
+    """Return the run of a night. `overheads` is what each stack cost over ext4 (0.3 is 30 %)."""
+    costs = {
+        stack: [{"seconds": (1 + overhead) * (1 + place / 100), "used_bytes": 4096.0} for place in range(8)]
+        for stack, overhead in {"ext4": 0.0, **overheads}.items()
+    }
     start = (FIRST + timedelta(days=number)).isoformat(timespec="seconds")
-    results = Results(environment, [chain], start=start, scale="small", labels={"commit": f"{number:02}" * 20})
-    return replace(results, **of_results)
+    facts: dict[str, Any] = {"start": start, "scale": "small", "labels": {"commit": f"{number:02}" * 20}}
+    chain = a_chain({"write": costs}, id="t.py::test_write", work={"write": {"bytes": 10}})
+    return chain.results({"kernel": {"release": "6.1" if number < 10 else "6.12"}}, **facts | of_results)
 
 
 def write(directory: Path, runs: Sequence[Results], machine: str = "a" * 32) -> Path:

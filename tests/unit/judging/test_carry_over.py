@@ -13,10 +13,11 @@ from pytest_fsstack.judging.judge import find_carry_over, judge_all
 from pytest_fsstack.judging.readings import Readings, dumps
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import Metric, Sample
-from pytest_fsstack.records.verdicts import CarryOver, Looks
+from pytest_fsstack.records.verdicts import CarryOver
 from pytest_fsstack.report import markdown, terminal
+from tests.chains import a_chain
 
 PLACE = ("write", "seconds", "")
 
@@ -37,16 +38,12 @@ def rounds_of(
     return found
 
 
-def chain_of(rounds: list[Round], budget: float) -> ChainResults:
+def judged(rounds: list[Round], budget: float) -> ChainResults:
     """Return a chain with these rounds, whose last stack is judged over the first one."""
     names = sorted(rounds[0].order)
-    chain = ChainResults("test_it.py::test_write", ["loop"], names[0], Looks.fixed(len(rounds)), 1, steps=["write"])
-    chain.stacks = {name: StackInfo(name, name) for name in names}
-    for each in rounds:
-        chain.orders.append(list(each.order))
-        for name, seconds in each.figures[PLACE].items():
-            chain.add("write", name, Sample({"seconds": seconds}))
-    judge_all(chain, "write", names[-1], Budget(overhead=budget))
+    series = {name: [figures.figures[PLACE].get(name) for figures in rounds] for name in names}
+    orders = [list(figures.order) for figures in rounds]
+    chain = a_chain({"write": series}, orders=orders).with_budget("write", names[-1], overhead=budget).built
     chain.carry_over = find_carry_over(chain)
     return chain
 
@@ -107,7 +104,7 @@ def test_the_run_before_the_first_one_of_a_round_is_the_last_one_of_the_round_be
 
 def test_a_discarded_round_has_a_last_run_too() -> None:
     rng = random.Random(3)
-    chain = chain_of(rounds_of(rng, 2, 1, 0.0), 0.05)
+    chain = judged(rounds_of(rng, 2, 1, 0.0), 0.05)
     chain.orders, chain.samples, before = [], {}, ""
     for number in range(120):
         chain.orders.append(order := rng.sample(["s0", "s1"], 2))
@@ -121,7 +118,7 @@ def test_a_discarded_round_has_a_last_run_too() -> None:
 
 def test_the_judged_metric_is_looked_at_and_more_is_worse() -> None:
     rate = Metric("rate", "1/s", "higher")
-    chain = chain_of(rounds_of(random.Random(1), 2, 40, 0.10), 0.05)
+    chain = judged(rounds_of(random.Random(1), 2, 40, 0.10), 0.05)
     for _, stack, samples in chain.all_samples():
         for (_, number), sample in samples.items():
             values = {"seconds": 1.0, "rate": 1 / sample.values["seconds"]}
@@ -149,7 +146,7 @@ def test_figures_that_are_all_the_same_or_missing_are_no_carry_over() -> None:
 
 def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_report_says_so() -> None:
     rounds = rounds_of(random.Random(2), 2, 40, 0.10, cv=0.02)
-    doubtful, clear = chain_of(rounds, 0.05), chain_of(rounds, 1.0)
+    doubtful, clear = judged(rounds, 0.05), judged(rounds, 1.0)
     for chain in doubtful, clear:
         assert chain.worst("write", "s1") == "pass"
         assert [carry.after for carry in chain.carry_over] == ["s1"]

@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.readings import Readings
-from pytest_fsstack.records.results import ChainResults, StackInfo
-from pytest_fsstack.records.verdicts import Looks
+from tests.chains import a_chain
 
 # As they are written: a share in tenths of a percent, a load in hundredths.
 RULES = st.one_of(
@@ -61,14 +60,7 @@ def test_what_is_conspicuous_is_said_and_nothing_of_a_machine_at_rest() -> None:
     )
 
 
-def chain() -> ChainResults:
-    found = ChainResults("c", ["loop"], "a", Looks.fixed(8), 1, steps=["s"])
-    found.stacks = {name: StackInfo(name, name) for name in "ab"}
-    return found
-
-
 def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:
-    results = chain()
-    results.conditions = [{"steal": 0.5, "throttled": 1.0}] * 3
-    (line,) = notices(Readings(results))
+    chain = a_chain({"s": {"a": None, "b": None}}, 0, conditions=[{"steal": 0.5, "throttled": 1.0}] * 3).built
+    (line,) = notices(Readings(chain))
     assert re.search(r"\b3 rounds, .*\b50%.*throttled .*\b3 rounds; --fsstack-drop-rounds\b", line)

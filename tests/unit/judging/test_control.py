@@ -9,12 +9,10 @@ from math import exp
 import pytest
 
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import Readings
-from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.verdicts import Looks
-from tests.toolkit import chain_of
+from tests.chains import a_chain
 
 
 def chain(rounds: int, seed: int, control: float = 0.0, budgets: bool = True) -> ChainResults:
@@ -24,10 +22,8 @@ def chain(rounds: int, seed: int, control: float = 0.0, budgets: bool = True) ->
         machine = rng.gauss(0, 0.3)
         for stack, overhead in (("base", 0.0), ("crypt", 0.5), ("control", control)):
             series[stack].append(exp(overhead + machine + rng.gauss(0, 0.05)))
-    found = chain_of({"du": series}, Looks(), controls=["control"])
-    if budgets:
-        judge_all(found, "du", "crypt", Budget(overhead=0.5))
-    return found
+    unjudged = a_chain({"du": series}, looks=Looks(), controls=["control"])
+    return (unjudged.with_budget("du", "crypt", overhead=0.5) if budgets else unjudged).built
 
 
 @pytest.mark.parametrize("rounds", [8, 16, 80])
@@ -44,7 +40,7 @@ def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
 
 
 def test_a_difference_is_not_rounded_away() -> None:
-    (text,) = doubts(Readings(chain_of({"du": {"base": [1.0] * 8, "control": [1.0001] * 8}}, controls=["control"])))
+    (text,) = doubts(Readings(a_chain({"du": {"base": 1.0, "control": 1.0001}}, controls=["control"]).built))
     assert "du +0.1 % (0.1 to 0.1 %)" in text
 
 

@@ -19,19 +19,12 @@ from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.judge import judge
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Unjudged
+from pytest_fsstack.records.results import Unjudged
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
-from tests.unit.report.results import measured, on_kernels
+from tests.unit.report.results import emulated, measured, on_kernels
 
 TIME, BYTES = Budget(overhead=9.0), Budget("written_bytes", overhead=9.0)
-
-
-def emulated(chain: ChainResults, *stacks: str) -> ChainResults:
-    names = stacks or tuple(chain.stacks)
-    for name in names:
-        chain.stacks[name] = replace(chain.stacks[name], emulated=True)
-    return chain
 
 
 @pytest.mark.parametrize(
@@ -51,7 +44,7 @@ def test_of_the_metrics_of_each_block_times_and_rates_are_of_time() -> None:
 
 
 def test_time_is_not_judged_there_and_the_option_is_named() -> None:
-    chain = emulated(measured().chains[0])
+    (chain,) = emulated(measured()).chains
     for budget in (TIME, Budget(limit=100.0)):
         judgement = judge(chain, "write", "xfs", budget)
         assert (judgement.verdict, judgement.unjudged) == (None, Unjudged.EMULATED)
@@ -61,11 +54,11 @@ def test_time_is_not_judged_there_and_the_option_is_named() -> None:
 
 
 def test_only_what_ran_on_an_emulated_kernel_is_not_judged() -> None:
-    within = emulated(on_kernels(within=True), "ext4:6.12", "luks:6.12")
+    (within,) = emulated(on_kernels("within").results(), "ext4:6.12", "luks:6.12").chains
     outcomes = [judge(within, "write", stack, TIME).unjudged for stack in ("luks:6.1", "luks:6.12")]
     assert outcomes == [None, Unjudged.EMULATED]
     # Between kernels, one emulated side is enough.
-    between = emulated(on_kernels(), "ext4:6.1", "luks:6.1")
+    (between,) = emulated(on_kernels().results(), "ext4:6.1", "luks:6.1").chains
     assert judge(between, "write", "luks:6.12", TIME).unjudged is Unjudged.EMULATED
 
 

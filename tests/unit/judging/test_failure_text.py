@@ -13,20 +13,17 @@ from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Confirmation, StackInfo, Unjudged
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
-from tests.toolkit import chain_of
+from tests.chains import Series, a_chain
 
 BOTH = ("ext4", "xfs")
 
 
-def sample(seconds: float) -> Sample:
-    return Sample({"seconds": seconds, "throughput": 2**20 / seconds})
-
-
 def chain(factor: float, *budgets: Budget, rounds: int = 10) -> ChainResults:
-    base = [sample(1 + index % 3 / 100) for index in range(rounds)]
-    made = chain_of({"read": {"ext4": base, "xfs": [sample(factor)] * rounds}})
-    judge_all(made, "read", "xfs", *budgets)
-    return made
+    def figures(seconds: float) -> dict[str, float]:
+        return {"seconds": seconds, "throughput": 2**20 / seconds}
+
+    costs: dict[str, Series] = {"ext4": lambda number: figures(1 + number % 3 / 100), "xfs": figures(factor)}
+    return a_chain({"read": costs}, rounds).with_budget("read", "xfs", *budgets).built
 
 
 @pytest.mark.parametrize(
@@ -96,8 +93,8 @@ def test_nothing_is_said_shortly_without_a_budget() -> None:
 
 @pytest.mark.parametrize("zero", BOTH)
 def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> None:
-    stalls = {name: Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}) for name in BOTH}
-    made = chain_of({"read": {name: [figure] * 5 for name, figure in stalls.items()}})
+    stalls = {name: {"stalls": 0.0 if name == zero else 3.0} for name in BOTH}
+    made = a_chain({"read": stalls}, 5).with_metrics(Metric("stalls")).built
     judged = judge(made, "read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.verdict is None
     assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judgement_in_words(made, "read", "xfs", judged))
@@ -108,8 +105,8 @@ def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> Non
     ("lacking", "reason"), [("ext4", Unjudged.NO_BASELINE), ("xfs", Unjudged.NO_METRIC)], ids=["reference", "stack"]
 )
 def test_the_stack_without_a_metric_that_the_other_records_is_named(lacking: str, reason: Unjudged) -> None:
-    stalls = Sample({"stalls": 3.0}, {"stalls": Metric("stalls")})
-    made = chain_of({"read": {name: [sample(1.0) if name == lacking else stalls] * 5 for name in BOTH}})
+    figures = {name: {"seconds" if name == lacking else "stalls": 3.0} for name in BOTH}
+    made = a_chain({"read": figures}, 5).with_metrics(Metric("stalls")).built
     judged = judge(made, "read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.unjudged is reason
     assert re.search(

@@ -14,7 +14,7 @@ from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.units import percent
-from tests.toolkit import chain_of
+from tests.chains import a_chain
 
 
 def normal(rounds: int, seed: int, sigma: float = 0.1) -> list[float]:
@@ -66,7 +66,7 @@ def test_the_noise_is_that_of_a_typical_round() -> None:
 def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matter() -> None:
     base = [exp(value) * (4 if number == 20 else 1) for number, value in enumerate(normal(40, 5, 0.05))]
     other = [exp(value + number / 100) for number, value in enumerate(normal(40, 6, 0.05))]
-    chain = chain_of({"s": {"a": base, "b": other}}, Looks())
+    chain = a_chain({"s": {"a": base, "b": other}}, looks=Looks()).built
     assert len(notices(Readings(chain))) == 2
     counting = structs.replace(chain, tables=[("counts", {})], judgements={})
     assert notices(Readings(counting)) == []

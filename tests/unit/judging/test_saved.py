@@ -23,6 +23,7 @@ from pytest_fsstack.records.results import FORMAT, ChainResults, Confirmation, R
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.saved import FormatError
 from pytest_fsstack.records.verdicts import Looks
+from tests.chains import a_chain
 
 NAMES = st.text(min_size=1, max_size=8)
 FIGURES = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -181,16 +182,11 @@ def test_a_log_that_lost_a_line_is_damaged() -> None:
             saved.loads(b"".join(damaged))
 
 
-def one(rounds: int = 3) -> Results:
-    chain = ChainResults("c", ["loop"], "a", Looks.fixed(rounds), 1, steps=["s"])
-    for name in "ab":
-        chain.stacks[name] = StackInfo(name, "ext4")
-    for index in range(rounds):
-        chain.orders.append(["a", "b"])
-        chain.add("s", "a", Sample({"seconds": 1 + index / 100}))
-        chain.add("s", "b", Sample({"seconds": 1.5 + index / 100}))
-    judge_all(chain, "s", "b", Budget(overhead=0.3))
-    return Results({"load": [math.inf]}, [chain])
+def one(*budgets: Budget) -> Results:
+    """Return a judged session of three rounds."""
+    costs = {"a": lambda number: 1 + number / 100, "b": lambda number: 1.5 + number / 100}
+    chain = a_chain({"s": costs}, 3).with_budget("s", "b", *(budgets or [Budget(overhead=0.3)]))
+    return chain.results({"load": [math.inf]})
 
 
 def test_it_is_json_that_every_reader_takes() -> None:
@@ -285,8 +281,7 @@ def places(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_properties_for_junit_name_units_and_budgets() -> None:
-    chain = one().chains[0]
-    judge_all(chain, "s", "b", Budget(overhead=0.3), Budget(limit=2.0))
+    chain = one(Budget(overhead=0.3), Budget(limit=2.0)).chains[0]
     found = dict(programs.properties(Readings(chain), "s", "b"))
     assert found["rounds"] == 3
     assert found["seconds_unit"] == "s"
@@ -344,12 +339,12 @@ def test_what_keeps_not_to_it_is_found(change: Any) -> None:
 def test_each_metric_and_each_overhead_is_a_series_with_a_name_that_stays() -> None:
     chain = json.loads(dumps(one()))["chains"][0]
     summary = chain["derived"]["s"]
-    assert summary["a"]["readings"]["seconds"]["series"] == "c::s::a::seconds"
+    assert summary["a"]["readings"]["seconds"]["series"] == "t.py::T::s::a::seconds"
     seconds = summary["b"]["readings"]["seconds"]
-    assert (seconds["series"], seconds["median"]) == ("c::s::b::seconds", 1.51)
+    assert (seconds["series"], seconds["median"]) == ("t.py::T::s::b::seconds", 1.51)
     by_round = chain["samples"]["s"]["b"]["0"]
     assert [by_round[str(number)]["values"]["seconds"] for number in range(3)] == [1.5, 1.51, 1.52]
-    assert (seconds["overhead_series"], seconds["reference"]) == ("c::s::b::seconds::overhead", "a")
+    assert (seconds["overhead_series"], seconds["reference"]) == ("t.py::T::s::b::seconds::overhead", "a")
     assert summary["a"]["readings"]["seconds"]["estimate"] is None
 
 

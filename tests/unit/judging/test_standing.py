@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
-from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.plan import State, combined_state
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.standing import costliest, standings
-from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, StackInfo
-from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.verdicts import Looks
+from tests.chains import Series, a_chain
 
 STATES: dict[str, State] = {"ext4": "measured", "xfs": "running"}
 
 
-def chain(rounds: int, noise: float = 0.0, **costs: float) -> ChainResults:
-    """Steps of which each costs so much on xfs, with that noise, and one second on ext4."""
-    found = ChainResults("test_it.py::TestA", ["loop"], "ext4", Looks(), 1, steps=list(costs))
-    found.stacks = {name: StackInfo(name, name) for name in ("ext4", "xfs", "absent")}
+def chain(rounds: int, noise: float = 0.0, *, budgets: Mapping[str, float] = {}, **costs: float) -> ChainResults:
+    """Return a chain whose steps cost so much on xfs, with that noise, and one second on ext4."""
     rng = random.Random(1)
-    for _ in range(rounds):
-        found.orders.append(["ext4", "xfs"])
-        for step, cost in costs.items():
-            found.add(step, "ext4", Sample({"seconds": 1.0}))
-            found.add(step, "xfs", Sample({"seconds": cost * (1 + noise * rng.uniform(-1, 1))}))
-    return found
-
-
-def budget(found: ChainResults, step: str, overhead: float) -> None:
-    judge_all(found, step, "xfs", Budget(overhead=overhead))
+    figures: dict[str, dict[str, Series]] = {
+        step: {"ext4": 1.0, "xfs": [cost * (1 + noise * rng.uniform(-1, 1)) for _ in range(rounds)]}
+        for step, cost in costs.items()
+    }
+    chain = a_chain(figures, looks=Looks()).with_stack("absent")
+    for step, overhead in budgets.items():
+        chain = chain.with_budget(step, "xfs", overhead=overhead)
+    return chain.built
 
 
 def test_without_budgets_a_stack_stands_with_its_costliest_step() -> None:
@@ -43,30 +38,26 @@ def test_without_budgets_a_stack_stands_with_its_costliest_step() -> None:
 
 
 def test_one_round_says_nothing() -> None:
-    assert [each.estimate for each in standings(Readings(chain(1, read=1.1)), STATES)] == [None, None]
+    assert [standing.estimate for standing in standings(Readings(chain(1, read=1.1)), STATES)] == [None, None]
     assert costliest(Readings(chain(1, read=1.1))) is None
 
 
 def test_the_times_of_a_scenario_that_only_counts_say_nothing() -> None:
-    found = chain(3, read=1.1, write=1.4)
-    found.tables = [("counts", {})]
-    assert costliest(Readings(found)) is None
-    assert [each.estimate for each in standings(Readings(found), STATES)] == [None, None]
+    counting = chain(3, read=1.1, write=1.4)
+    counting.tables = [("counts", {})]
+    assert costliest(Readings(counting)) is None
+    assert [standing.estimate for standing in standings(Readings(counting), STATES)] == [None, None]
 
 
 def test_the_budget_that_keeps_a_stack_running_stands_for_it() -> None:
-    found = chain(8, noise=0.05, read=1.1, write=3.0)
-    budget(found, "write", 0.3)
-    budget(found, "read", 0.101)
-    (_, xfs) = standings(Readings(found), STATES)
+    judged = chain(8, noise=0.05, read=1.1, write=3.0, budgets={"write": 0.3, "read": 0.101})
+    (_, xfs) = standings(Readings(judged), STATES)
     assert (xfs.step, xfs.budget) == ("read", 0.101)
 
 
 def test_once_all_are_decided_the_one_that_came_worst_off_stands_for_it() -> None:
-    found = chain(8, noise=0.01, read=1.2, write=3.0)
-    budget(found, "write", 5.0)
-    budget(found, "read", 0.05)
-    (_, xfs) = standings(Readings(found), STATES | {"xfs": "fail"})
+    judged = chain(8, noise=0.01, read=1.2, write=3.0, budgets={"write": 5.0, "read": 0.05})
+    (_, xfs) = standings(Readings(judged), STATES | {"xfs": "fail"})
     assert (xfs.state, xfs.step, xfs.metric, xfs.budget) == ("fail", "read", "seconds", 0.05)
 
 

@@ -20,7 +20,7 @@ from pytest_fsstack.over_time.plugin import refusals
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Results, StackInfo
 from pytest_fsstack.records.sample import Better, Metric, Sample
-from tests.toolkit import chain_of
+from tests.chains import a_chain
 
 THIS = "0" * 32
 
@@ -38,11 +38,11 @@ def run(
     """Return a run in which every stack but the first costs `overhead` over the first."""
     costs = {name: base * (1 if name == stacks[0] else 1 + overhead) for name in stacks}
     series = {name: [cost * (1 + number / 100) for number in range(rounds)] for name, cost in costs.items()}
-    chain = chain_of({"write": series}, work={"write": {"bytes": 10}})
+    environment = {"devices": [{"spec": "loop", "model": "a disk"}], **environment}
     if machine:
         environment["machine_id"] = machine
-    environment.setdefault("devices", [{"spec": "loop", "model": "a disk"}])
-    return Results(environment, [chain], scale="small", labels={"kernel": kernel})
+    chain = a_chain({"write": series}, work={"write": {"bytes": 10}})
+    return chain.results(environment, scale="small", labels={"kernel": kernel})
 
 
 def reasons(now: Results, then: Results) -> list[str]:

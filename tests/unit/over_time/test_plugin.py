@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.results import FORMAT, Results
-from tests.toolkit import chain_of
+from tests.chains import a_chain
 
 
 def run(scale: str) -> Results:
-    return Results({}, [chain_of({"write": {"ext4": [1.0]}})], scale=scale)
+    return a_chain({"write": {"ext4": 1.0}}, 1).results(scale=scale)
 
 
 def test_a_directory_is_all_of_its_json_in_order_of_the_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report import BUILT_IN, answer, brief, consoles, findings, html, markdown, terminal
 from pytest_fsstack.report.model import View
-from tests.unit.report.results import COSTS, made, measured, on_kernels
+from tests.unit.report.results import COSTS, emulated, made, measured, on_kernels
 
 
 def answered(results: Results) -> list[str]:
@@ -143,9 +143,8 @@ def test_limits_that_are_broken_are_named() -> None:
 
 
 def test_a_broken_limit_is_named_with_its_kernel() -> None:
-    chain = on_kernels()
-    judge_all(chain, "write", "luks:6.12", Budget(overhead=0.05))
-    assert answer.limits(Results({}, [chain])) == "The limit is broken (write on luks:6.12)."
+    results = on_kernels().with_budget("write", "luks:6.12", overhead=0.05).results()
+    assert answer.limits(results) == "The limit is broken (write on luks:6.12)."
 
 
 def test_the_limits_of_a_stack_are_named_together() -> None:
@@ -318,7 +317,7 @@ def test_several_chains_are_told_apart() -> None:
 
 
 def test_kernels_are_compared_with_the_first_one() -> None:
-    (line,) = answered(Results({}, [on_kernels(growth=(1.2, 1.0))]))
+    (line,) = answered(on_kernels(growth=(1.2, 1.0)).results())
     assert line.startswith("6.12 against 6.1: ext4 x1.20, luks x1.00; a difference of ext4 is proven for these boots: ")
     assert line.endswith("ext4 (1.20 to 1.20), luks (1.00 to 1.00).")
 
@@ -446,13 +445,6 @@ def test_limits_say_how_many_are_kept_beside_those_not_judged() -> None:
 # -- emulated CPUs -----------------------------------------------------------------------------------------------------
 
 
-def emulated(results: Results, *stacks: str) -> Results:
-    for chain in results.chains:
-        for name in stacks or chain.stacks:
-            chain.stacks[name] = replace(chain.stacks[name], emulated=True)
-    return results
-
-
 TEXTS: dict[str, Callable[[Results], str]] = {
     "terminal": lambda results: "\n".join(terminal.answer_lines(results)),
     "bench": lambda results: "\n".join(brief.lines(results, width=200)),
@@ -479,7 +471,7 @@ def test_each_row_of_an_emulated_stack_is_marked(report: str) -> None:
 
 
 def test_tables_mark_the_stacks_of_emulated_kernels_alone() -> None:
-    results = emulated(Results({}, [on_kernels(within=True)]), "ext4:6.12", "luks:6.12")
+    results = emulated(on_kernels("within").results(), "ext4:6.12", "luks:6.12")
     first, *others = answered(results)
     assert first == "Emulated on 6.12: shows function, not speed."
     assert [line.partition(":")[0] for line in others] == ["On 6.1"]
@@ -504,13 +496,12 @@ def test_no_difference_is_proven_is_said_of_encrypted_stacks_too() -> None:
 
 
 def test_kernels_without_a_proven_difference() -> None:
-    chain = on_kernels(growth=(1.0, 1.0))
-    (line,) = answered(Results({}, [chain]))
+    (line,) = answered(on_kernels(growth=(1.0, 1.0)).results())
     assert line.startswith("6.12 against 6.1: ext4 x1.00, luks x1.00; nothing is proven")
 
 
 def test_a_stack_that_is_missing_on_a_kernel_is_named_after_the_others() -> None:
-    chain = on_kernels(growth=(1.2, 1.0))
+    chain = on_kernels(growth=(1.2, 1.0)).built
     del chain.samples["write"]["luks:6.12"]
     chain.notes["write"] = {"luks:6.12": "failed in round 1: no space left"}
     (line,) = answered(Results({}, [chain]))

@@ -6,27 +6,21 @@ import re
 
 import pytest
 
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import METRICS, Metric, Sample
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.results import Results
+from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.report import html, markdown, terminal
+from tests.chains import a_chain
 
 MARK = "\N{NOT EQUAL TO}"
 
 
 def drifting(rounds_of_crypt: int, metric: Metric = METRICS["seconds"]) -> Results:
-    """A machine that becomes slower round by round; crypt always costs 20 % more, but may end early."""
-    chain = ChainResults("t.py::test_it", ["loop"], "ext4", Looks.fixed(16), 1, steps=["write"])
-    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "crypt")}
-    for index in range(16):
-        chain.orders.append(["ext4", "crypt"])
-        figure = 1 + index / 4
-        chain.add("write", "ext4", Sample({metric.name: figure}, {metric.name: metric}))
-        if index < rounds_of_crypt:
-            more = 1.2 + index % 3 / 1000
-            worse = figure * more if metric.better == "lower" else figure / more
-            chain.add("write", "crypt", Sample({metric.name: worse}, {metric.name: metric}))
-    return Results({}, [chain])
+    """Return a machine that becomes slower round by round. crypt always costs 20 % more, but may end early."""
+    base = [1 + number / 4 for number in range(16)]
+    more = [1.2 + number % 3 / 1000 for number in range(rounds_of_crypt)]
+    worse = [cost * factor if metric.better == "lower" else cost / factor for cost, factor in zip(base, more)]
+    series = {name: [{metric.name: cost} for cost in costs] for name, costs in (("ext4", base), ("crypt", worse))}
+    return a_chain({"write": series}).with_metrics(metric).results()
 
 
 def told(results: Results) -> list[str]:

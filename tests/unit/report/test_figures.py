@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -14,12 +15,12 @@ from msgspec.structs import replace
 from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
-from pytest_fsstack.records.sample import METRICS, Metric, Sample
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.results import ChainResults, Results
+from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.report import ReportError, draw, figures, html
 from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, metric_title
 from pytest_fsstack.report.model import heading
+from tests.chains import AChain, a_chain
 from tests.unit.report.results import made, measured, on_kernels
 
 
@@ -195,11 +196,11 @@ def _seen(colour: str, kind: str) -> list[float]:
 
 
 def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
-    results = Results({}, [on_kernels()])
+    results = on_kernels().results()
     shown = list(interval_rows(*settled(results), "write"))
     assert [(row.facet, row.name) for row in shown] == [("6.12", "ext4"), ("6.12", "luks")]
     assert [row.estimate.ratios[0] for row in shown if row.estimate] == pytest.approx([1.1, 1.1])
-    within = Results({}, [on_kernels(within=True)])
+    within = on_kernels("within").results()
     overheads, *by_round = [caption for caption, _ in card_of(within, "write").pictures]
     assert "ext4" in overheads
     assert [re.findall(r"seconds|\d[\d.]*", caption) for caption in by_round] == [
@@ -210,12 +211,12 @@ def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
 
 
 def test_the_heading_names_the_kernels_that_were_compared_and_not_that_of_their_host() -> None:
-    chain = on_kernels()
-    assert heading(Results({"kernel": {"release": "6.99-host"}}, [chain]), chain)["kernel"] == "6.1, 6.12"
+    results = on_kernels().results({"kernel": {"release": "6.99-host"}})
+    assert heading(results, results.chains[0])["kernel"] == "6.1, 6.12"
 
 
 def test_one_kernel_alone_is_no_facet() -> None:
-    chain = on_kernels(within=True)
+    chain = on_kernels("within").built
     chain.stacks = {name: stack for name, stack in chain.stacks.items() if stack.kernel == "6.1"}
     assert {row.facet for row in interval_rows(*settled(Results({}, [chain])), "write")} == {""}
 
@@ -244,26 +245,23 @@ def test_the_devices_of_a_test_are_facets_of_one_picture_and_have_a_table_each()
 # -- latency, space, curves --------------------------------------------------------------------------------------------
 
 
-def with_latencies(rounds: int = 2, curve: list[list[float]] | None = None) -> ChainResults:
-    chain = ChainResults("t.py::TestIt", ["loop"], "ext4", Looks.fixed(rounds), 1, steps=["delete", "fio"])
-    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "xfs")}
+def with_latencies(rounds: int = 2, curve: list[list[float]] | None = None) -> AChain:
     names = {
         "delete": ["latency_p50", "latency_p99", "latency_p999", "longest_stall"],
         "fio": ["fio_read_latency_p50", "fio_read_latency_p99_9"],
     }
-    for index in range(rounds):
-        chain.orders.append(list(chain.stacks))
-        for step, metrics in names.items():
-            for stack in chain.stacks:
-                figures = {name: 1e-5 * 10**place for place, name in enumerate(metrics)}
-                known = {**METRICS, **{name: Metric(name, "s") for name in metrics}}
-                kept = {"operations_over_time": curve} if curve and step == "delete" else {}
-                chain.add(step, stack, Sample({"seconds": 1.0 + index, "used_bytes": 4096.0, **figures}, known, kept))
-    return chain
+
+    def sample(step: str, number: int) -> Sample:
+        figures = {name: 1e-5 * 10**place for place, name in enumerate(names[step])}
+        values = {"seconds": 1.0 + number, "used_bytes": 4096.0, **figures}
+        curves = {"operations_over_time": curve} if curve and step == "delete" else {}
+        return Sample(values, {name: Metric(name, "s") for name in figures}, curves)
+
+    return a_chain({step: dict.fromkeys(("ext4", "xfs"), partial(sample, step)) for step in names}, rounds)
 
 
 def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -> None:
-    results = Results({}, [with_latencies()])
+    results = with_latencies().results()
     titles = [card.title for card in cards(*settled(results))]
     assert not any("latency p" in title for title in titles)
     (caption, picture) = card_of(results, "delete: latency").pictures[0]
@@ -274,13 +272,12 @@ def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -
 
 
 def test_a_percentile_with_a_budget_has_its_own_card_as_well() -> None:
-    chain = with_latencies(rounds=8)
-    judge_all(chain, "delete", "xfs", Budget("latency_p99", overhead=0.1))
-    assert "delete: latency p99" in [card.title for card in cards(*settled(Results({}, [chain])))]
+    results = with_latencies(rounds=8).with_budget("delete", "xfs", metric="latency_p99", overhead=0.1).results()
+    assert "delete: latency p99" in [card.title for card in cards(*settled(results))]
 
 
 def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
-    results = Results({}, [with_latencies()])
+    results = with_latencies().results()
     (card,) = [card for card in cards(*settled(results)) if "Space" in card.title]
     ((_, picture),) = card.pictures
     tips = {line.get("data-stack"): line.get("data-tips") for line in elements(picture, "g")}
@@ -291,7 +288,7 @@ def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
 
 def test_of_the_curves_of_many_rounds_some_are_shown_the_first_and_the_last_among_them() -> None:
     def chosen(rounds: int) -> tuple[str, list[str]]:
-        results = Results({}, [with_latencies(rounds, [[number, number * 5] for number in range(200)])])
+        results = with_latencies(rounds, [[number, number * 5] for number in range(200)]).results()
         ((caption, picture),) = card_of(results, "delete: operations over time").pictures
         tips = [(line.get("data-tips") or "").partition(",")[0] for line in elements(picture, "g")]
         return caption, list(dict.fromkeys(tips))
@@ -404,20 +401,14 @@ def test_the_page_has_the_environment_and_the_commands_that_built_each_stack() -
 
 
 def test_a_large_page_is_below_three_megabytes() -> None:
-    chain = ChainResults(
-        "t.py::TestIt", ["loop"], "s0", Looks.fixed(80), 1, steps=[f"step{number}" for number in range(8)]
-    )
-    chain.stacks = {f"s{number}": StackInfo(f"s{number}", f"s{number}") for number in range(12)}
     curve = [[number / 7, number * 1234] for number in range(200)]
-    for index in range(80):
-        chain.orders.append(list(chain.stacks))
-        for step in chain.steps:
-            for number, stack in enumerate(chain.stacks):
-                seconds = 1 + number / 7 + index % 7 / 90
-                kept: dict[str, Any] = {"fio": {"lines": ["a line of its output"] * 50}}
-                kept |= {"curve": curve} if step == "step0" else {}
-                chain.add(step, stack, Sample({"seconds": seconds, "used_bytes": 1e9}, METRICS, kept))
-    page = html.report(Results({}, [chain]))
+
+    def sample(step: int, stack: int, number: int) -> Sample:
+        outputs = {"fio": {"lines": ["a line of its output"] * 50}, **({} if step else {"curve": curve})}
+        return Sample({"seconds": 1 + stack / 7 + number % 7 / 90, "used_bytes": 1e9}, kept=outputs)
+
+    figures = {f"step{step}": {f"s{stack}": partial(sample, step, stack) for stack in range(12)} for step in range(8)}
+    page = html.report(a_chain(figures, 80).results())
     assert page.count('class="figure"') == 1 + 2 * 8 + 1 + 1
     assert len(page.encode()) < 3 << 20
     # What there is no room for is said, and what there is room for is of the first rounds.

@@ -6,53 +6,48 @@ import csv
 import io
 import re
 import statistics
+from functools import partial
 from typing import Any
 
 import pytest
 
-from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import settle
-from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
-from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import csvfile, html, markdown, terminal
 from pytest_fsstack.report.figures import cards
 from pytest_fsstack.report.layouts import BUILT_IN, grids
 from pytest_fsstack.report.model import Cell, Grid, View
+from tests.chains import AChain, Series, a_chain
 
 STACKS = {"ext4": 1.0, "fast": 0.5, "slow": 3.0}
 RAW = {f"{kind}_{size}": Metric(f"{kind}_{size}", "B") for kind in ("raw", "allocated") for size in (0, 1024)}
 
 
-def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> ChainResults:
-    """Four steps on three stacks; `slow` is partly undone in the step `link`, and absent from `dd[64K]`."""
-    chain = ChainResults("test_it.py::TestIt", ["loop"], "ext4", Looks.fixed(rounds, 0.05), 42, tables=list(tables))
-    chain.steps = ["write", "dd[64K]", "link", "small"]
-    for name in STACKS:
-        chain.stacks[name] = StackInfo(name, name)
-    for index in range(rounds):
-        chain.orders.append(list(STACKS))
-        for step in chain.steps:
-            for name, factor in STACKS.items():
-                if (step, name) == ("dd[64K]", "slow"):
-                    chain.notes.setdefault(step, {})[name] = "this filesystem cannot do direct I/O"
-                    continue
-                seconds = 60 * factor * (1 + index % 5 / 100)
-                values = {"seconds": seconds, "user_seconds": 0.5, "system_seconds": 1.5, "cpu_seconds": 2.0}
-                values |= {"throughput": 2**30 / seconds, "used_bytes": 4096.0}
-                metrics = METRICS
-                if step == "small":
-                    values |= {"raw_0": 8 * factor, "raw_1024": 1032.0, "allocated_0": 0.0, "allocated_1024": 4096.0}
-                    metrics = {**METRICS, **RAW}
-                undone = "3 of 7 links failed" if (step, name) == ("link", "slow") else ""
-                kept = {"operations_over_time": [[0, 0], [seconds, 100]], "output": f"<b>{name}</b>"}
-                chain.add(step, name, Sample(values, metrics, kept, undone))
-    return chain
+def figures(step: str, stack: str, number: int) -> Sample | None:
+    """Return a sample of one of three stacks. `slow` is partly undone in `link`, and absent from `dd[64K]`."""
+    if (step, stack) == ("dd[64K]", "slow"):
+        return None
+    seconds = 60 * STACKS[stack] * (1 + number % 5 / 100)
+    values = {"seconds": seconds, "user_seconds": 0.5, "system_seconds": 1.5, "cpu_seconds": 2.0}
+    values |= {"throughput": 2**30 / seconds, "used_bytes": 4096.0}
+    if step == "small":
+        values |= {"raw_0": 8 * STACKS[stack], "raw_1024": 1032.0, "allocated_0": 0.0, "allocated_1024": 4096.0}
+    undone = "3 of 7 links failed" if (step, stack) == ("link", "slow") else ""
+    curves = {"operations_over_time": [[0, 0], [seconds, 100]], "output": f"<b>{stack}</b>"}
+    return Sample(values, RAW if step == "small" else {}, curves, undone)
+
+
+def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> AChain:
+    """Return a chain of four steps on three stacks."""
+    steps = ("write", "dd[64K]", "link", "small")
+    costs = {step: {name: partial(figures, step, name) for name in STACKS} for step in steps}
+    notes = {"dd[64K]": {"slow": "this filesystem cannot do direct I/O"}}
+    return a_chain(costs, rounds, id="test_it.py::TestIt", seed=42, tables=list(tables), notes=notes)
 
 
 def shown(name: str, **options: Any) -> list[Grid]:
-    return grids(View(made((name, options))), BUILT_IN)
+    return grids(View(made((name, options)).built), BUILT_IN)
 
 
 def rows(grid: Grid) -> dict[str, list[Cell]]:
@@ -80,7 +75,7 @@ def test_a_stack_that_did_not_do_the_work_is_neither_good_nor_bad() -> None:
 
 
 def test_few_rounds_colour_nothing() -> None:
-    view = View(made(("times", {}), rounds=3))
+    view = View(made(("times", {}), rounds=3).built)
     (grid,) = grids(view, BUILT_IN)
     assert rows(grid)
     assert all(entry.good is None for row in grid.rows for entry in row)
@@ -115,8 +110,8 @@ def test_no_figure_of_a_change_is_rounded_to_the_budget_that_it_breaks(
     monkeypatch: pytest.MonkeyPatch, metric: str, budget: float, text: str
 ) -> None:
     monkeypatch.setitem(STACKS, "slow", 3.004)
-    chain = made(("change", {"metrics": {"write": metric}}))
-    judge_all(chain, "write", "slow", Budget(overhead=budget, metric=metric))
+    unjudged = made(("change", {"metrics": {"write": metric}}))
+    chain = unjudged.with_budget("write", "slow", overhead=budget, metric=metric).built
     assert chain.worst("write", "slow") == "fail"
     _, slow = grids(View(chain), BUILT_IN)
     (cell,) = [row[4] for row in slow.rows if row[0].text.startswith("write")]
@@ -157,7 +152,7 @@ def test_small_files_have_a_row_a_size_and_two_columns_a_stack() -> None:
 
 
 def results(*tables: str) -> Results:
-    return with_tables(made(*((name, {}) for name in tables)))
+    return with_tables(made(*((name, {}) for name in tables)).built)
 
 
 def with_tables(chain: ChainResults) -> Results:
@@ -179,7 +174,7 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_labels() -> None:
     found = results("times")
     lines = terminal.lines(found, found.chains[0], width=32)
     headers = [line.split() for line in lines if line.startswith("stack ")]
-    assert [name for header in headers for name in header if name != "stack"] == made().steps
+    assert [name for header in headers for name in header if name != "stack"] == made().built.steps
     assert len(headers) > 1
 
 
@@ -212,15 +207,13 @@ def test_html_has_tables_curves_and_what_tools_said() -> None:
     assert "<b>ext4</b>" not in page
     found = settle(found)
     curves = [card for card in cards(found, found.chains) if card.title.endswith(": operations over time")]
-    assert len(curves) == len(made().steps)
+    assert len(curves) == len(made().built.steps)
     assert curves[0].pictures[0][1].count("data-tips") == 10 * len(STACKS)
 
 
 def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() -> None:
-    found = results("matrix")
-    chain = found.chains[0]
-    judge_all(chain, "write", "slow", Budget(overhead=0.3))
-    shown, details, _ = html.report(found).partition("<details>")
+    judged = made(("matrix", {})).with_budget("write", "slow", overhead=0.3).built
+    shown, details, _ = html.report(with_tables(judged)).partition("<details>")
     assert details
     assert re.search(r'<span class="verdict bad">[^<]* x1\.3 BROKEN</span></td>', shown)
 
@@ -234,34 +227,25 @@ def test_reports_say_when_and_that_a_session_ended_early() -> None:
         assert "stopping after 1 failures" in text
 
 
-def counted() -> ChainResults:
-    """Two rounds in which 10 flips each were made; `bad` returned wrong data in both, `absent` could not be built."""
+def counted() -> AChain:
+    """Return two rounds in which 10 flips each were made. `bad` returned wrong data, `absent` could not be built."""
     columns = {"seen": "reported of flips", "wrong": "wrong", "where": "kept places", "own": "only_bad"}
-    chain = ChainResults(
-        "t.py::T", ["loop"], "good", Looks.fixed(2, 0.05), 42, tables=[("counts", {"columns": columns})]
-    )
-    chain.steps = ["data"]
-    metrics = {
-        **METRICS,
-        "flips": Metric("flips"),
-        "reported": Metric("reported", better="higher"),
-        "wrong": Metric("wrong"),
-        "only_bad": Metric("only_bad", better="higher"),
+    higher = [Metric(name, better="higher") for name in ("reported", "only_bad")]
+    metrics = {metric.name: metric for metric in (Metric("flips"), Metric("wrong"), *higher)}
+    good = {"seconds": 1.0, "flips": 10.0, "reported": 10.0, "wrong": 0.0}
+    bad = {"seconds": 1.0, "flips": 10.0, "reported": 4.0, "wrong": 3.0, "only_bad": 1.0}
+    places = [{"places": ["a file", f"byte {number}"]} for number in range(2)]
+    figures: dict[str, Series] = {
+        "good": Sample(good, metrics),
+        "bad": [Sample(bad, metrics, kept) for kept in places],
+        "absent": None,
     }
-    for name in "good", "bad", "absent":
-        chain.stacks[name] = StackInfo(name, name)
-    chain.notes.setdefault("data", {})["absent"] = "needs device-mapper"
-    for index in range(2):
-        chain.orders.append(["good", "bad"])
-        good = {"seconds": 1.0, "flips": 10.0, "reported": 10.0, "wrong": 0.0}
-        bad = {"seconds": 1.0, "flips": 10.0, "reported": 4.0, "wrong": 3.0, "only_bad": 1.0}
-        chain.add("data", "good", Sample(good, metrics))
-        chain.add("data", "bad", Sample(bad, metrics, {"places": ["a file", f"byte {index}"]}))
-    return chain
+    notes = {"data": {"absent": "needs device-mapper"}}
+    return a_chain({"data": figures}, 2, tables=[("counts", {"columns": columns})], notes=notes)
 
 
 def test_counts_are_summed_over_rounds_and_coloured_by_all_or_none() -> None:
-    (grid,) = grids(View(counted()), BUILT_IN)
+    (grid,) = grids(View(counted().built), BUILT_IN)
     assert grid.headers == ["data", "seen", "wrong", "where", "own"]
     assert {name: [said(cell) for cell in row[1:]] for name, row in rows(grid).items()} == {
         "good": [("20 of 20", True), ("0", True), ("-", None), ("-", None)],
@@ -271,12 +255,12 @@ def test_counts_are_summed_over_rounds_and_coloured_by_all_or_none() -> None:
 
 
 def test_counts_without_columns_have_all_that_was_recorded() -> None:
-    (grid,) = BUILT_IN["counts"](View(counted()))
+    (grid,) = BUILT_IN["counts"](View(counted().built))
     assert grid.headers == ["data", "flips", "reported", "wrong", "only_bad"]
 
 
 def test_coverage_names_the_calls_that_never_met_a_condition() -> None:
-    chain = counted()
+    chain = counted().built
     for stack, matrix in {
         "good": {"open": {"made": 2, "full": 1}},
         "bad": {"open": {"made": 1}, "write": {"made": 4}},
@@ -292,7 +276,7 @@ def test_coverage_names_the_calls_that_never_met_a_condition() -> None:
 
 
 def test_markdown_says_of_counts_what_its_marks_are() -> None:
-    text = markdown.report(with_tables(counted()))
+    text = markdown.report(with_tables(counted().built))
     assert "| bad" in text
     assert "8 of 20 ▲" in text
     assert "**20 of 20**" in text
@@ -305,7 +289,7 @@ def test_markdown_says_of_counts_what_its_marks_are() -> None:
 
 
 def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
-    chain = counted()
+    chain = counted().built
     results = with_tables(chain)
     assert list(cards(results, [chain, chain])) == []
     for text in markdown.report(results), "\n".join(terminal.lines(results, chain, verbosity=1)), html.report(results):
@@ -316,6 +300,6 @@ def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
 
 
 def test_counts_so_far_are_shown_without_times() -> None:
-    lines = terminal.lines_so_far(counted(), width=160)
+    lines = terminal.lines_so_far(counted().built, width=160)
     assert "bad 8 of 20 6 a file, byte 0, byte 1 2" in [" ".join(line.split()) for line in lines]
     assert not any("seconds" in line or line.startswith("absent") for line in lines)

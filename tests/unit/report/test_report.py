@@ -15,11 +15,11 @@ import pytest
 from pytest_fsstack.judging.judge import judge, judge_all
 from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import FORMAT, ChainResults, Results, StackInfo
+from pytest_fsstack.records.results import FORMAT, Results
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
-from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, brief, csvfile, html, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
+from tests.chains import a_chain
 from tests.terminal import Reporter
 from tests.unit.report.results import FACTORS, MISSING, STEPS, made
 
@@ -156,8 +156,7 @@ class TestTerminal:
         assert "FAIL" in reporter.text
 
     def test_nothing_measured_at_all_is_still_a_table(self) -> None:
-        chain = ChainResults("c", ["loop"], "a", Looks(), 1, steps=["s"], stacks={"a": StackInfo("a", "ext4")})
-        assert re.search(r"^a\s+-$", text(Results({}, [chain])), re.MULTILINE)
+        assert re.search(r"^a\s+-$", text(a_chain({"s": {"a": None}}, 0).results()), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -276,11 +275,10 @@ def test_the_built_in_reports_take_results_and_give_text() -> None:
 
 
 def test_no_name_of_somebody_elses_results_is_obeyed_by_a_terminal() -> None:
-    chain = ChainResults("c\x1b[2J", ["loop\x07"], "a", Looks.fixed(1), 1, steps=["s\x9b31m"], orders=[["a"]])
-    chain.stacks["a"] = StackInfo("a", "ext4\x1b]0;title\x07")
-    own = Metric("m\x1b", "u\x1b[31m")
-    chain.add("s\x9b31m", "a", Sample({"seconds": 1.0, own.name: 2.0}, {**METRICS, own.name: own}))
-    results = Results({"date": "\x1b"}, [chain], labels={"branch": "\x1b[1m"})
+    figures = {"s\x9b31m": {"a": {"seconds": 1.0, "m\x1b": 2.0}}}
+    chain = a_chain(figures, 1, id="c\x1b[2J", devices=["loop\x07"]).with_metrics(Metric("m\x1b", "u\x1b[31m"))
+    chain = chain.with_stack("a", "ext4\x1b]0;title\x07")
+    results = chain.results({"date": "\x1b"}, labels={"branch": "\x1b[1m"})
     for name, report in BUILT_IN.items():
         # What programs read, and show, keeps its characters.
         if name not in ("json", "bencher", "github-benchmark", "html", "heatmap", "forest"):

@@ -11,15 +11,14 @@ from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.series import series
-from tests.unit.report.results import measured
+from tests.chains import a_chain, wobbling
 
 COSTS = {"ext4": 1.0, "luks": 1.5, "control": 1.0}
 
 
 def chain(rounds: int = 8) -> ChainResults:
-    (made,) = measured({name: {"write": cost} for name, cost in COSTS.items()}, rounds).chains
-    made.controls = ["control"]
-    return made
+    costs = {name: wobbling(cost, 0.1) for name, cost in COSTS.items()}
+    return a_chain({"write": costs}, rounds, controls=["control"]).built
 
 
 def test_a_run_has_its_figures_and_overheads_by_name() -> None:
@@ -27,13 +26,13 @@ def test_a_run_has_its_figures_and_overheads_by_name() -> None:
     judge_all(made, "write", "luks", Budget(overhead=0.1))
     found = {each.name: each for each in series(Results({}, [made], labels={"commit": "c0ffee"}))}
     assert list(found) == [
-        "t.py::TestIt::write::ext4::seconds",
-        "t.py::TestIt::write::luks::seconds",
-        "t.py::TestIt::write::luks::seconds::overhead",
+        "t.py::T::write::ext4::seconds",
+        "t.py::T::write::luks::seconds",
+        "t.py::T::write::luks::seconds::overhead",
     ]
     figure, overhead = (
-        found["t.py::TestIt::write::luks::seconds"],
-        found["t.py::TestIt::write::luks::seconds::overhead"],
+        found["t.py::T::write::luks::seconds"],
+        found["t.py::T::write::luks::seconds::overhead"],
     )
     assert figure.samples == tuple(1.5 * (1 + number % 3 / 10) for number in range(8))
     assert (figure.unit, figure.rounds, figure.outcome) == ("s", 8, None)
@@ -67,7 +66,7 @@ def test_names_do_not_change_with_kernels_and_labels_tell_them() -> None:
         course.end_round({})
     course.conclude()
     all_of_them = series(Results({}, course.views.final(), labels={"commit": "c"}))
-    luks = [(each.name.removeprefix("t.py::TestIt::write::luks::"), each.labels["kernel"]) for each in all_of_them]
+    luks = [(each.name.removeprefix("t.py::T::write::luks::"), each.labels["kernel"]) for each in all_of_them]
     assert [found for found in luks if not found[0].startswith("t.py")] == [
         ("seconds", "6.1"),
         ("seconds", "6.12"),

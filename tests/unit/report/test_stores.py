@@ -8,20 +8,20 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.judging.judge import judge_all
-from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import ChainResults, Results, StackInfo, TestOutcome
-from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.results import Results, TestOutcome
+from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
 from pytest_fsstack.report.series import series
 from pytest_fsstack.units import visible
+from tests.chains import a_chain
 
 TEST = "tests/test_mail.py::TestMail"
 NAME = f"{TEST}::deliver::luks+ext4::seconds"
@@ -30,34 +30,23 @@ NAME = f"{TEST}::deliver::luks+ext4::seconds"
 STACKS = ("ext4", "luks+ext4", "slow", "absent", "lossy")
 
 
-def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 10) -> Results:
-    """Ten rounds: one stack is within its budget, one far above, one not there, and one did not do the work."""
-    chain = ChainResults(TEST, [device], "ext4", Looks(), 42, steps=["deliver"])
+def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 10, xfail: str | None = None) -> Results:
+    """Return a session: one stack is within its budget, one far above, one not there, and one did not do the work."""
     factors = {"luks+ext4": 1.25, "slow": 4.0}
     odd = {"odd rate%": Metric("odd rate%", "mails/s", "higher"), "files": Metric("files")}
-    for name in stacks:
-        chain.stacks[name] = StackInfo(name, name.replace("+", " | "))
-    for index in range(rounds):
-        chain.orders.append([name for name in stacks if name != "absent"])
-        for name in stacks:
-            if name == "absent":
-                chain.notes.setdefault("deliver", {})[name] = "needs no-such-tool: apt install # no-such-package"
-                continue
-            seconds = factors.get(name, 1.0) * (1 + index % 3 / 100)
-            values = {
-                "seconds": seconds,
-                "used_bytes": 8192.0,
-                "throughput": 1e8 / seconds,
-                "odd rate%": 7.0,
-                "files": 3.0,
-            }
-            chain.add("deliver", name, Sample(values, {**METRICS, **odd}, incomplete="3 lost" * (name == "lossy")))
-    for name in stacks:
-        if name in factors:
-            judge_all(chain, "deliver", name, Budget(overhead=0.3))
-    start = "2026-11-22T10:00:00+00:00"
+
+    def sample(stack: str, number: int) -> Sample | None:
+        seconds = factors.get(stack, 1.0) * (1 + number % 3 / 100)
+        values = {"seconds": seconds, "used_bytes": 8192.0, "throughput": 1e8 / seconds, "odd rate%": 7.0, "files": 3.0}
+        return None if stack == "absent" else Sample(values, odd, incomplete="3 lost" * (stack == "lossy"))
+
+    figures = {"deliver": {stack: partial(sample, stack) for stack in stacks}}
+    notes = {"deliver": {"absent": "needs no-such-tool: apt install # no-such-package"} if "absent" in stacks else {}}
+    chain = a_chain(figures, rounds, Looks(), id=TEST, devices=[device], notes=notes)
+    for stack in factors.keys() & set(stacks):
+        chain = chain.with_budget("deliver", stack, overhead=0.3, xfail=xfail)
     labels = {"commit": "abc", "branch": 'ma"in\\', "kernel": "6.1.0"}
-    return Results({}, [chain], start=start, labels=labels)
+    return chain.results(start="2026-11-22T10:00:00+00:00", labels=labels)
 
 
 # -- Bencher -----------------------------------------------------------------------------------------------------------
@@ -172,12 +161,10 @@ def test_prometheus_reads_the_figures_and_their_labels() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=3, unique_by=lambda each: each[0]))
 def test_no_name_or_unit_of_a_metric_is_too_odd(found: list[tuple[str, str]]) -> None:
-    chain = ChainResults('t\n"x\\', ["dir:/ä"], "a", Looks(), 1, steps=["s,{}="])
-    chain.stacks["a"] = StackInfo("a", "a")
-    chain.orders.append(["a"])
     metrics = {name: Metric(name, unit) for name, unit in found}
-    chain.add("s,{}=", "a", Sample(dict.fromkeys(metrics, 1.5), {**METRICS, **metrics}))
-    results = Results({}, [chain], labels={"x": '\\"\n'})
+    sample = Sample(dict.fromkeys(metrics, 1.5), metrics)
+    chain = a_chain({"s,{}=": {"a": sample}}, 1, id='t\n"x\\', devices=["dir:/ä"])
+    results = chain.results(labels={"x": '\\"\n'})
     read = families(openmetrics.report(results))
     values = [sample for family in read.values() if family.type == "gauge" for sample in family.samples]
     assert {sample.labels["metric"] for sample in values} == set(map(visible, metrics))
@@ -285,11 +272,7 @@ def test_ktap_skips_what_is_not_decided_and_passes_a_failure_that_was_expected()
     ((result, _, directive, cases),) = parsed(consoles.ktap(undecided()))
     assert (result, directive) == ("ok", "")
     assert cases[1][2] == "SKIP inconclusive"
-    results = made(("ext4", "slow"))
-    chain = results.chains[0]
-    budget = Budget(overhead=0.3, xfail="BUG-1")
-    judge_all(chain, "deliver", "slow", budget)
-    assert parsed(consoles.ktap(results))[0][0] == "ok"
+    assert parsed(consoles.ktap(made(("ext4", "slow"), xfail="BUG-1")))[0][0] == "ok"
 
 
 # -- several kernels or devices ----------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.zfs import needs_of
 from pytest_fsstack.records.findings import Fault, Finding
-from pytest_fsstack.records.results import Results
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.report.layouts import findings
 from pytest_fsstack.report.model import View
@@ -29,7 +28,7 @@ from pytest_fsstack.truth.correctness.drawing import THEMES, Call
 from pytest_fsstack.truth.correctness.exploring import Difference, Search, related
 from pytest_fsstack.truth.correctness.findings import KnownFault, explain, known_in, version_of
 from pytest_fsstack.truth.correctness.scripts import programs
-from tests.toolkit import chain_of
+from tests.chains import a_chain
 from tests.unit.truth.correctness.test_contents import PATIENT, calls, comparing
 
 LINK = Fault("contents", ("*write*: content (linked*",), "an append after link() leaves zeros", ("mydaemon 1.4",))
@@ -390,8 +389,9 @@ def test_each_finding_has_a_line_and_what_is_declared_or_refused_shares_one() ->
         ),
         *(kept("fsync: ENOENT", "a 1: its issue 7"), kept("fdatasync: ENOENT", "a 1: its issue 7")),
     ]
-    chain = chain_of({"calls": {"ext4": [1.0], "myfs": [Sample({"seconds": 1.0}, kept={"findings": lines})]}})
-    (grid,) = findings(View(chain, Results({}, [chain])))
+    myfs = Sample({"seconds": 1.0}, kept={"findings": lines})
+    results = a_chain({"calls": {"ext4": 1.0, "myfs": myfs}}, 1).results()
+    (grid,) = findings(View(results.chains[0], results))
     texts = [[cell.text for cell in row] for row in grid.rows]
     assert [text[0] for text in texts] == ["myfs"] * 4
     assert "chmod: mode" in texts.pop(1)[1]
