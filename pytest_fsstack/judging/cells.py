@@ -83,6 +83,8 @@ class ChainPlan(msgspec.Struct, frozen=True):
     rounds: int = 0
     #: Whether the CPU of its machine is emulated.
     emulated: bool = False
+    #: The number of tests that are compared with the baseline.
+    comparisons: int = 0
 
 
 @dataclass(frozen=True)

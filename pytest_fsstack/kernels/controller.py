@@ -238,9 +238,8 @@ class Controller:
 
     @property
     def _comparisons(self) -> int:
-        """Count the timed steps that are compared with a baseline in this session."""
-        plans = [plan for places in self._plans.values() for plan in places.values()]
-        return sum(test.stack != plan.baseline for plan in plans for test in plan.tests)
+        """Return the number of tests of the session that are compared with a baseline."""
+        return sum(plan.comparisons for places in self._plans.values() for plan in places.values())
 
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
         """Send a worker its task."""

@@ -154,6 +154,11 @@ class Chain:
         steps = list(self.items.items())[: last + 1]
         return [(step, items[stack]) for step, items in steps if stack in items]
 
+    @property
+    def comparisons(self) -> int:
+        """Return the number of selected tests that are compared with the baseline."""
+        return sum(item in self.selected and stack != self.baseline for _, stack, item in self.members())
+
     def repeats(self) -> dict[str, RepeatCount]:
         """Return how often steps should run in a round, for steps with such a mark."""
         repeats = {self.step(item): repeat_of(item) for item in self.examples()}

@@ -16,7 +16,7 @@ from pytest_fsstack.judging.cells import Cell, KernelBoot, Policy
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.options.scenarios import as_option
 from pytest_fsstack.options.settings import Settings
-from pytest_fsstack.rounds.chains import Chain, parameter_of
+from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.rounds.progress import Progress
 from pytest_fsstack.rounds.rounds import Rounds
@@ -48,7 +48,8 @@ class Loop:
             self._run(chain, rounds)
         finally:
             self.progress.end()
-        course.conclude(self._comparisons)
+        chains = {chain for chain in self.runner.chains.values() if chain.timed}
+        course.conclude(sum(chain.comparisons for chain in chains))
         chain.has_run = True
         self.budgets.count -= course.waived
 
@@ -58,12 +59,6 @@ class Loop:
                 if rounds.course.can_run(cell):
                     show = functools.partial(rounds.show, cell.stack)
                     rounds.add(cell, self.runner.run(chain, cell.stack, this, show))
-
-    @property
-    def _comparisons(self) -> int:
-        """Count the timed steps of the session that have a baseline."""
-        compared = ((parameter_of(item), chain) for item, chain in self.runner.chains.items() if chain.timed)
-        return sum(parameter is not None and parameter.id != chain.baseline for parameter, chain in compared)
 
     def pytest_enter_pdb(self) -> None:
         self.progress.leave()

@@ -36,6 +36,7 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
         tables=tuple((mark.args[0], dict(mark.kwargs)) for mark in example.iter_markers("fsstack_table"))[::-1],
         rounds=next((mark.args[0] for mark in example.iter_markers("fsstack_rounds")), 0),
         emulated=is_emulated(),
+        comparisons=chain.comparisons,
     )
 
 
