@@ -92,7 +92,7 @@ def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, lo
 
     run(course, log_of)
     course.conclude()
-    doubted = bool(course.readings.doubt(STEP, judged))
+    doubted = bool(course.readings.doubts(STEP, judged))
     return course.chain.worst(STEP, judged) or "", doubted
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import pytest
@@ -37,6 +38,7 @@ from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.conditions import Discarded
 from pytest_fsstack.records.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
+from pytest_fsstack.records.notices import Difference, Notice
 from pytest_fsstack.records.readings import Derived, Ratios, Reading
 from pytest_fsstack.records.results import Confirmation, Judgement, StackInfo, TestOutcome
 from pytest_fsstack.records.sample import Metric, Sample
@@ -486,7 +488,7 @@ This page lists the records of which results consist. It is generated from their
 
 A row with a type is a field. The file of `--fsstack-json` has it under the same name. The other rows exist in Python
 only. A field is always there, except that a sample leaves out what is empty. In JSON the key of a round is its number
-from 0, and a tuple is an array.
+from 0, and a tuple is an array. A notice has the name of its class as `kind`.
 
 `python -c "from pytest_fsstack.records import saved; print(saved.schema())"` prints the JSON Schema (2020-12).
 
@@ -518,6 +520,8 @@ RECORDS: Mapping[str, type] = {
     "discarded": Discarded,
     "repetition": Repetition,
     "carry_over": CarryOver,
+    **{re.sub(r"\B(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Notice)},
+    "difference": Difference,
     "environment": Environment,
     "kernel": Kernel,
     "cpu": Cpu,

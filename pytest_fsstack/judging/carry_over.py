@@ -26,7 +26,6 @@ from math import expm1, log, log1p, sqrt
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.records.verdicts import CarryOver
-from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
     from pytest_fsstack.records.sample import Metric, Sample
@@ -52,11 +51,6 @@ def could_change(carry: CarryOver, verdict: Verdict) -> bool:
     size, limit = abs(log1p(carry.overhead)), log1p(verdict.budget)
     low, high = verdict.estimate.low, verdict.estimate.high
     return (low <= -1 or log1p(low) - size <= limit) and log1p(high) + size >= limit
-
-
-def in_words(carry: CarryOver) -> str:
-    """Return the effect and the run before: ``+5 % after xfs``."""
-    return f"{OverheadUnit.fitting([carry.overhead]).signed(carry.overhead)} after {carry.after}"
 
 
 @dataclass(frozen=True)
@@ -247,20 +241,3 @@ def _standardised(values: Sequence[float | None]) -> list[float | None]:
 
 def _weighted(value: float, far: float) -> float:
     return value * (1 - (value / far) ** 2) ** 2 if abs(value) < far else 0.0
-
-
-def remark(carry: Sequence[CarryOver]) -> str:
-    """Return a warning about verdicts on such figures in one line, or an empty text."""
-    if not carry:
-        return ""
-    few = "; ".join(f"{_what(one)}: {in_words(one)}" for one in carry[:3])
-    more = f"; and {len(carry) - 3} more" if len(carry) > 3 else ""
-    return (
-        f"the run before matters: {few}{more} (p {max(one.p for one in carry):.1%} for the chain). A verdict that "
-        "this could change is doubtful; --fsstack-settle lets the machine rest between stacks"
-    )
-
-
-def _what(carry: CarryOver) -> str:
-    metric = "" if carry.metric == "seconds" else f" ({carry.metric})"
-    return f"{carry.step or 'all steps'}{metric}{f' on {carry.stack}' if carry.stack else ''}"

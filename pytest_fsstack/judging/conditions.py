@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_fsstack.records.conditions import Conditions, Discarded
-from pytest_fsstack.units import counted
+from pytest_fsstack.records.conditions import Conditions
+from pytest_fsstack.records.notices import Unrest
 
 #: Conditions for rules. Shares are written in percent.
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
@@ -59,32 +59,24 @@ def first_broken(rules: Iterable[Rule], conditions: Conditions) -> Rule | None:
     return next((rule for rule in rules if rule.broken(conditions)), None)
 
 
-def summary(discarded: Sequence[Discarded]) -> str:
-    """Return the number of discarded rounds and the reasons: ``3 discarded: load>2 (2), throttled (1)``."""
-    rules = [item.rule for item in discarded]
+def summary(rules: Sequence[str]) -> str:
+    """Return the number of discarded rounds and the rules: ``3 discarded: load>2 (2), throttled (1)``."""
     reasons = ", ".join(f"{rule} ({rules.count(rule)})" for rule in dict.fromkeys(rules))
     return f"{len(rules)} discarded: {reasons}" if rules else ""
 
 
-def given_up(discarded: Sequence[Discarded]) -> str:
-    """Return the message for a session that discarded as many rounds as were planned."""
-    return f"{summary(discarded)}; no more were run in their place, because these are as many as were planned"
-
-
-def unrest(rounds: Sequence[Conditions]) -> str:
-    """Summarize unusual conditions in a few words. Empty if there are none."""
+def unrest(rounds: Sequence[Conditions]) -> Unrest | None:
+    """Return the unusual conditions of some rounds, or None."""
     stolen = [conditions["steal"] for conditions in rounds if conditions.get("steal", 0) > 0.02]
-    throttled = sum(conditions.get("throttled", 0) > 0 for conditions in rounds)
     loads = [conditions["load"] for conditions in rounds if conditions.get("load", 0) > conditions.get("cpus", 1) + 1]
     frequencies = [conditions["frequency"] for conditions in rounds if conditions.get("frequency")]
-    words = [
-        f"CPU time was stolen in {counted(len(stolen), 'round')}, up to {max(stolen):.0%} in one" if stolen else "",
-        f"CPUs were throttled in {counted(throttled, 'round')}" if throttled else "",
-        f"the load was up to {max(loads):.1f} before {counted(len(loads), 'round')}, the tests' own included"
-        if loads
-        else "",
-        f"CPUs ran at {min(frequencies):.0f} to {max(frequencies):.0f} MHz"
-        if frequencies and max(frequencies) > 1.25 * min(frequencies)
-        else "",
-    ]
-    return ", ".join(filter(None, words))
+    low, high = min(frequencies, default=0.0), max(frequencies, default=0.0)
+    notice = Unrest(
+        len(stolen),
+        max(stolen, default=0.0),
+        sum(conditions.get("throttled", 0) > 0 for conditions in rounds),
+        len(loads),
+        max(loads, default=0.0),
+        (low, high) if high > 1.25 * low else None,
+    )
+    return notice if notice != Unrest() else None

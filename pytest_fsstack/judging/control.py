@@ -3,51 +3,30 @@
 from __future__ import annotations
 
 from pytest_fsstack.judging.readings import Readings
-from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.units import OverheadUnit, first_names
+from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared, Difference
 
 
-def doubts(readings: Readings) -> list[str]:
-    """Return warnings about controls that differ from their baselines."""
-    return [text for control in readings.chain.controls if (text := _doubt(readings, control))]
+def doubts(readings: Readings) -> list[ControlDiffers | ControlNotCompared]:
+    """Return notices about controls that differ from their baselines, or cannot be compared."""
+    return [notice for control in readings.chain.controls if (notice := _doubt(readings, control))]
 
 
-def _doubt(readings: Readings, control: str) -> str:
-    chain, differences = readings.chain, compared(readings, control)
-    baseline = chain.reference(control)
-    if not differences:
+def _doubt(readings: Readings, control: str) -> ControlDiffers | ControlNotCompared | None:
+    chain, baseline = readings.chain, readings.chain.reference(control)
+    compared = _compared(readings, control)
+    if not compared:
         reason = next((notes[control] for notes in chain.notes.values() if control in notes), "nothing was measured")
-        return f"the control cannot be compared with the baseline {baseline}: {reason}"
-    if not (texts := differing(readings, control)):
-        return ""
-    few = first_names(texts)
-    which = "it does" if len(differences) == 1 else f"each of {len(differences)} comparisons does"
-    chance = f"{which} so by chance in at most {(1 - chain.looks.confidence) * 100:.3g} % of sessions"
-    return (
-        f"doubt the verdicts of this chain: the baseline {baseline} differs from itself, run a second time as "
-        f"{control}: {few}; {chance}"
-    )
+        return ControlNotCompared(control, baseline, reason)
+    differing = [one for one in compared if one.estimate.low > 0 or one.estimate.high < 0]
+    return ControlDiffers(control, baseline, len(compared), chain.looks.confidence, differing) if differing else None
 
 
-def differing(readings: Readings, control: str) -> list[str]:
-    """Return the steps in which a control differs from its baseline, with the difference."""
+def _compared(readings: Readings, control: str) -> list[Difference]:
+    """Return the control's overhead in each step, by the metrics of budgets, or else by the time."""
+    chain = readings.chain
     return [
-        f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
-        for (step, metric), estimate in compared(readings, control).items()
-        if estimate.low > 0 or estimate.high < 0
+        Difference(step, metric, estimate)
+        for step in chain.steps
+        for metric in chain.compared_metrics(step)
+        if (estimate := readings.estimate(step, control, metric))
     ]
-
-
-def compared(readings: Readings, control: str) -> dict[tuple[str, str], Estimate]:
-    """Return the control's overhead by step and metric, for the metrics of budgets, or else for the time."""
-    chain, estimates = readings.chain, {}
-    for step in chain.steps:
-        for metric in chain.compared_metrics(step):
-            if estimate := readings.estimate(step, control, metric):
-                estimates[step, metric] = estimate
-    return estimates
-
-
-def _with_interval(estimate: Estimate) -> str:
-    unit = OverheadUnit.fitting([estimate.overhead])
-    return f"{unit.signed(estimate.overhead)} {unit.interval(estimate.low, estimate.high)}"

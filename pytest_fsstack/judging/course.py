@@ -353,7 +353,7 @@ class Course:
         return verdicts
 
     def conclude(self, comparisons: int = 0) -> None:
-        """Judge the final samples, and add remarks for readers. `comparisons` counts those of the whole session."""
+        """Judge the final samples, and add notices for readers. `comparisons` counts those of the whole session."""
         if self._concluded:
             return
         self._judge()
@@ -367,7 +367,7 @@ class Course:
         results.carry_over = find_carry_over(results)
         self.views.find_carry_over()
         self._forget()
-        results.remarks = self.views.remarks(results, [*doubts(self.readings), *notices(self.readings, comparisons)])
+        results.notices = self.views.notices([*doubts(self.readings), *notices(self.readings, comparisons)])
 
     @property
     def judged(self) -> int:

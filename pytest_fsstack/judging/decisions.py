@@ -14,7 +14,13 @@ from msgspec import structs
 from pytest_fsstack.judging.cells import Policy
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.control import doubts
-from pytest_fsstack.judging.describe import describe_failure, describe_undecided, judgement_in_words
+from pytest_fsstack.judging.describe import (
+    describe_failure,
+    describe_undecided,
+    doubt_in_words,
+    judgement_in_words,
+    notice_in_words,
+)
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.results import Unjudged
@@ -106,7 +112,7 @@ class Decisions:
             return Decision("failed", f"{step} on {name} failed: {reason}")
         if results.discarded and not results.rounds:
             # The test itself succeeded, but could not be judged.
-            text = f"inconclusive: no round counts: {summary(results.discarded)}"
+            text = f"inconclusive: no round counts: {summary([item.rule for item in results.discarded])}"
             if self._strict and promise:
                 return Decision("failed", f"{step} on {name}: {text} (--fsstack-strict)")
             return Decision("skipped", text)
@@ -147,7 +153,8 @@ class Decisions:
         chain, strict = readings.chain, self._strict
         worst = chain.worst(step, name)
         if worst == "fail":
-            text = "\n".join([describe_failure(readings, step, name, rerun_command()), *doubts(self.readings)])
+            differences = map(notice_in_words, doubts(self.readings))
+            text = "\n".join([describe_failure(readings, step, name, rerun_command()), *differences])
             return Decision("failed", text, by_limits=True)
         if worst == "inconclusive":
             text = f"{describe_undecided(chain, step, name)}{self._early_end}"
@@ -157,7 +164,7 @@ class Decisions:
                 again = [f"  again:   {command}" for command in filter(None, [rerun_command()])]
                 return Decision("failed", "\n\n".join([first, *again]), by_limits=True)
             return Decision("skipped", text)
-        if strict and (doubt := readings.doubt(step, name)):
+        if strict and (doubt := doubt_in_words(readings.doubts(step, name))):
             return Decision("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)", by_limits=True)
         return Decision("passed")
 

@@ -1,15 +1,30 @@
-"""Texts about failures and undecided budgets."""
+"""Texts about failures, undecided budgets and notices."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_fsstack.judging import runs, verdict
+from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.notices import (
+    ControlDiffers,
+    ControlNotCompared,
+    GaveUp,
+    Noise,
+    Notice,
+    OddTimes,
+    OverheadChanged,
+    ReferenceMoved,
+    RunsCorrelated,
+    Unrest,
+)
 from pytest_fsstack.records.results import ChainResults, Judgement, Unjudged, worst
 from pytest_fsstack.records.sample import Metric
-from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, shortened
+from pytest_fsstack.records.verdicts import CarryOver, Estimate
+from pytest_fsstack.units import OverheadUnit, counted, first_names, format_quantity, percent, shortened
 
 #: What figures of an emulated CPU mean.
 EMULATED = "shows function, not speed"
@@ -38,7 +53,7 @@ def describe_failure(readings: Readings, step: str, stack: str, rerun_command: s
     ]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
-    lines += ["", _error_rate(chain, judgements), *filter(None, [readings.doubt(step, stack)])]
+    lines += ["", _error_rate(chain, judgements), *filter(None, [doubt_in_words(readings.doubts(step, stack))])]
     return "\n".join(lines)
 
 
@@ -211,3 +226,124 @@ def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list
     for side in dict.fromkeys((reference, stack)):
         lines.append(f"  {side:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, side, name))}")
     return lines
+
+
+# -- notices -----------------------------------------------------------------------------------------------------------
+
+
+def remarks(chain: ChainResults) -> list[str]:
+    """Return the remarks of the scenario, the notices, and a warning about the effects of the previous run."""
+    return [*chain.remarks, *map(notice_in_words, chain.notices), *filter(None, [_carry_over(chain)])]
+
+
+def notice_in_words(notice: Notice) -> str:
+    """Return a notice in one line."""
+    match notice:
+        case GaveUp():
+            count = summary(notice.rules)
+            return f"{count}; no more were run in their place, because these are as many as were planned"
+        case ControlDiffers():
+            return _control(notice)
+        case ControlNotCompared():
+            return f"the control cannot be compared with the baseline {notice.baseline}: {notice.reason}"
+        case OverheadChanged():
+            return (
+                f"the overhead may have changed during the session ({_places(notice.stacks)}): if it has, its verdict "
+                "is less certain than stated"
+            )
+        case OddTimes():
+            places = _places(notice.stacks)
+            return f"the times have outliers or two clusters ({places}): overheads are those of a typical round"
+        case Unrest():
+            busy = ", ".join(_unrest(notice))
+            return f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"
+        case Noise():
+            # A factor would be hard to read in this sentence.
+            facts = notice.variation, notice.visible
+            varies, missed = (OverheadUnit().signed(fact).removeprefix("+") for fact in facts)
+            return (
+                f"the baseline's time varies by {varies}, so {notice.rounds} rounds often miss an overhead "
+                f"less than about {missed} above its budget"
+            )
+        case ReferenceMoved():
+            then, now = (format_quantity(figure, notice.unit) for figure in (notice.then, notice.now))
+            change = change_in_words(notice.change)
+            return f"{notice.stack} itself: {notice.step} {then} -> {now}, {change}; no limit judges that"
+        case RunsCorrelated():
+            return (
+                f"{notice.series}: earlier runs follow each other (lag-1 correlation {notice.correlation:.2f}), so a "
+                "false verdict is likelier than stated; fsstack trend shows whether it grows"
+            )
+
+
+def change_in_words(estimate: Estimate | None) -> str:
+    """Return an overhead, with its interval if it has one. Empty without an estimate."""
+    if estimate is None:
+        return ""
+    unit = OverheadUnit.fitting([estimate.overhead])
+    interval = f" {unit.interval(estimate.low, estimate.high)}" if estimate.has_interval else ""
+    return f"{unit.signed(estimate.overhead)}{interval}"
+
+
+def doubt_in_words(doubts: Sequence[CarryOver]) -> str:
+    """Return in a few words why a verdict is doubtful, or an empty text."""
+    reasons = dict.fromkeys(map(_effect, doubts))
+    return f"the run before matters: {', '.join(reasons)}" if reasons else ""
+
+
+def _places(stacks: Mapping[str, Sequence[str]]) -> str:
+    return first_names([f"{step} on {stack}" for step, of_step in stacks.items() for stack in of_step])
+
+
+def _metric(name: str) -> str:
+    return "" if name == "seconds" else f" ({name})"
+
+
+def _control(notice: ControlDiffers) -> str:
+    units = [(one, OverheadUnit.fitting([one.estimate.overhead])) for one in notice.differences]
+    texts = [
+        f"{one.step}{_metric(one.metric)} {unit.signed(one.estimate.overhead)} "
+        f"{unit.interval(one.estimate.low, one.estimate.high)}"
+        for one, unit in units
+    ]
+    which = "it does" if notice.comparisons == 1 else f"each of {notice.comparisons} comparisons does"
+    chance = f"{which} so by chance in at most {(1 - notice.confidence) * 100:.3g} % of sessions"
+    return (
+        f"doubt the verdicts of this chain: the baseline {notice.baseline} differs from itself, run a second "
+        f"time as {notice.control}: {first_names(texts)}; {chance}"
+    )
+
+
+def _unrest(notice: Unrest) -> Iterator[str]:
+    if notice.stolen_rounds:
+        yield f"CPU time was stolen in {counted(notice.stolen_rounds, 'round')}, up to {notice.stolen:.0%} in one"
+    if notice.throttled_rounds:
+        yield f"CPUs were throttled in {counted(notice.throttled_rounds, 'round')}"
+    if notice.loaded_rounds:
+        rounds = counted(notice.loaded_rounds, "round")
+        yield f"the load was up to {notice.load:.1f} before {rounds}, the tests' own included"
+    if notice.frequencies:
+        low, high = notice.frequencies
+        yield f"CPUs ran at {low:.0f} to {high:.0f} MHz"
+
+
+def _carry_over(chain: ChainResults) -> str:
+    """Return a warning about verdicts on figures that the previous run changed, or an empty text."""
+    effects = chain.carry_over
+    if not effects:
+        return ""
+    few = "; ".join(f"{_concerned(one)}: {_effect(one)}" for one in effects[:3])
+    more = f"; and {len(effects) - 3} more" if len(effects) > 3 else ""
+    return (
+        f"the run before matters: {few}{more} (p {max(one.p for one in effects):.1%} for the chain). A verdict that "
+        "this could change is doubtful; --fsstack-settle lets the machine rest between stacks"
+    )
+
+
+def _effect(carry: CarryOver) -> str:
+    """Return the effect and the run before: ``+5 % after xfs``."""
+    return f"{OverheadUnit.fitting([carry.overhead]).signed(carry.overhead)} after {carry.after}"
+
+
+def _concerned(carry: CarryOver) -> str:
+    return f"{carry.step or 'all steps'}{_metric(carry.metric)}{f' on {carry.stack}' if carry.stack else ''}"

@@ -1,16 +1,16 @@
-"""Notices about the noise of a chain, at most three lines."""
+"""Notices about the noise of a chain."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import expm1, log, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.judging.conditions import unrest
-from pytest_fsstack.units import OverheadUnit, first_names
+from pytest_fsstack.records.notices import Noise, Notice, OddTimes, OverheadChanged
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.readings import Readings
@@ -26,7 +26,7 @@ _DETECTABLE = 2.17 + 1.28
 _OUTLIER_DISTANCE = 5.0
 
 
-def notices(readings: Readings, comparisons: int = 0) -> list[str]:
+def notices(readings: Readings, comparisons: int = 0) -> list[Notice]:
     """Return notices about the machine and the stacks of a chain, the most important first. They use only wall times.
 
     `comparisons` is the number of compared stacks and steps in the session, if larger than in the chain.
@@ -34,49 +34,40 @@ def notices(readings: Readings, comparisons: int = 0) -> list[str]:
     chain = readings.chain
     if not chain.has_times:
         return []
-    texts = []
     ratios = {
-        f"{step} on {stack}": list(readings.log_ratios(step, stack).values())
+        (step, stack): list(readings.log_ratios(step, stack).values())
         for step in chain.steps
         for stack in chain.stacks
         if stack != chain.reference(stack)
     }
     comparisons = max(comparisons, len(ratios))
-    changed = [place for place, d in ratios.items() if changes(d, comparisons)]
-    if changed:
-        texts.append(
-            f"the overhead may have changed during the session ({first_names(changed)}): if it has, its "
-            "verdict is less certain than stated"
-        )
-    texts += of_the_machine(chain)
-    strange = [
-        f"{step} on {stack}"
-        for step in chain.steps
-        for stack in chain.stacks
-        if outliers(chain.series(step, stack, "seconds")) or bimodal(chain.series(step, stack, "seconds"))
+    series = {(step, stack): chain.series(step, stack, "seconds") for step in chain.steps for stack in chain.stacks}
+    changed = _by_step(place for place, d in ratios.items() if changes(d, comparisons))
+    odd = _by_step(place for place, times in series.items() if outliers(times) or bimodal(times))
+    variation = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
+    rounds = chain.looks.max_rounds
+    judged = any(
+        judgement.budget.overhead is not None for *_, judgements in chain.all_judgements() for judgement in judgements
+    )
+    return [
+        *([OverheadChanged(changed)] if changed else []),
+        *of_the_machine(chain),
+        *([OddTimes(odd)] if odd else []),
+        *([Noise(variation, rounds, visible(variation, rounds))] if variation and judged else []),
     ]
-    if strange:
-        texts.append(
-            f"the times have outliers or two clusters ({first_names(strange)}): overheads are those of a typical round"
-        )
-    noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
-    judgements = [judgement for *_, of_place in chain.all_judgements() for judgement in of_place]
-    if noise and any(judgement.budget.overhead is not None for judgement in judgements):
-        # A factor would be hard to read in this sentence.
-        varies, missed = (
-            OverheadUnit().signed(value).removeprefix("+") for value in (noise, visible(noise, chain.looks.max_rounds))
-        )
-        texts.append(
-            f"the baseline's time varies by {varies}, so {chain.looks.max_rounds} rounds often miss an "
-            f"overhead less than about {missed} above its budget"
-        )
-    return texts[:3]
 
 
-def of_the_machine(chain: ChainResults) -> list[str]:
-    """Return a line about other load on the machine during a chain, or none."""
-    busy = unrest(chain.conditions) if chain.has_times else ""
-    return [f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"] if busy else []
+def of_the_machine(chain: ChainResults) -> list[Notice]:
+    """Return a notice about other load on the machine during a chain, or none."""
+    notice = unrest(chain.conditions) if chain.has_times else None
+    return [notice] if notice else []
+
+
+def _by_step(places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    by_step: dict[str, list[str]] = {}
+    for step, stack in places:
+        by_step.setdefault(step, []).append(stack)
+    return by_step
 
 
 def changes(d: Sequence[float], comparisons: int = 1) -> bool:

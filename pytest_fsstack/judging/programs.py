@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack.judging.describe import EMULATED, describe_shortly
+from pytest_fsstack.judging.describe import EMULATED, describe_shortly, doubt_in_words
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.readings import Reading
@@ -68,7 +68,7 @@ def properties(readings: Readings, step: str, stack: str, *, full: bool = True) 
     if full:
         pairs += [("stack", chain.stacks[stack].spec), ("device", chain.device)]
         pairs += [("baseline", chain.baseline), ("seed", chain.seed)]
-    pairs += [("doubt", whole.doubt), ("verdict", whole.verdict), ("incomplete", whole.incomplete)]
+    pairs += [("doubt", doubt_in_words(whole.doubts)), ("verdict", whole.verdict), ("incomplete", whole.incomplete)]
     pairs.append(("rounds", whole.samples))
     judged = {judgement.budget.metric for judgement in judgements} or {"seconds"}
     for name, reading in whole.readings.items():

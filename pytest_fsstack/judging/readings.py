@@ -9,14 +9,13 @@ from math import log, log1p
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import judge, overall, runs
-from pytest_fsstack.judging.carry_over import in_words
 from pytest_fsstack.judging.verdict import GRID, log_ratios as logarithms, overhead_beside
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.names import kind_of, name_of
 from pytest_fsstack.records.readings import Derived, Ratios, Reading
 from pytest_fsstack.records.results import ChainResults, Results, worst
 from pytest_fsstack.records.sample import Metric
-from pytest_fsstack.records.verdicts import Estimate
+from pytest_fsstack.records.verdicts import CarryOver, Estimate
 
 #: The factor between the ratio of two medians and the overhead from which on they may contradict each other.
 _MUCH = 1.05
@@ -53,7 +52,7 @@ class Readings:
         readings = {name: reading for name in chosen if (reading := self.of(step, stack, name))}
         outcome, incomplete = chain.worst(step, stack), chain.incomplete(step, stack)
         return Derived(
-            len(samples), outcome, self.doubt(step, stack), incomplete, chain.expected(step, stack), readings
+            len(samples), outcome, self.doubts(step, stack), incomplete, chain.expected(step, stack), readings
         )
 
     def median(self, step: str, stack: str, metric: str = "seconds") -> float | None:
@@ -70,12 +69,11 @@ class Readings:
         """Return the log-ratios of a metric by round (with several boots, by boot), oriented so that more is worse."""
         return self._rounds(step, stack, metric).ratios
 
-    def doubt(self, step: str, stack: str) -> str:
-        """Return in a few words why the verdicts on a step are doubtful, or an empty text."""
+    def doubts(self, step: str, stack: str) -> list[CarryOver]:
+        """Return the effects of the previous run that could change a verdict on a step."""
         judgements = self.chain.judgements_of(step, stack)
         carried = [carry for judgement in judgements for carry in judge.doubts(self.chain, step, stack, judgement)]
-        reasons = dict.fromkeys(map(in_words, carried))
-        return f"the run before matters: {', '.join(reasons)}" if reasons else ""
+        return [carry for index, carry in enumerate(carried) if carry not in carried[:index]]
 
     def costs(self, weights: Mapping[str, float]) -> dict[str, Estimate]:
         """Return the cost over all steps of each stack that has all of them."""

@@ -7,14 +7,13 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from pytest_fsstack.judging.carry_over import remark
 from pytest_fsstack.judging.cells import ChainPlan, KernelBoot, Policy, stack_on
-from pytest_fsstack.judging.conditions import given_up
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.judge import find_carry_over, judge
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.notices import GaveUp, Notice
 from pytest_fsstack.records.results import ChainResults, Judgement
 from pytest_fsstack.records.sample import BootNumber, RoundNumber, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks
@@ -37,7 +36,6 @@ class Views:
         policy: Policy,
     ) -> None:
         self.chain, self._kernels, self._boots, self._policy = chain, kernels, boots, policy
-        self._remarks = next(iter(plans.values())).remarks
         self._baselines = {place.kernel: plan.baseline for place, plan in plans.items()}
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self.judgements: dict[str, dict[str, list[Judgement]]] = {}
@@ -51,7 +49,7 @@ class Views:
     def between(self) -> ChainResults:
         """Return each stack on each kernel, compared with itself on the first kernel."""
         if self._boots == 1:
-            chain = structs.replace(self.chain, remarks=[], carry_over=self._carry_over)
+            chain = structs.replace(self.chain, notices=[], carry_over=self._carry_over)
         else:
             chain = self._by_boot()
             chain.paired = False
@@ -72,7 +70,7 @@ class Views:
             chain.against = {
                 info.id: stack_on(self._baselines[info.kernel], info.kernel) for info in chain.stacks.values()
             }
-        chain.remarks = self.remarks(chain, [*doubts(Readings(chain)), *of_the_machine(chain)])
+        chain.notices = self.notices([*doubts(Readings(chain)), *of_the_machine(chain)])
         return chain
 
     def _by_boot(self) -> ChainResults:
@@ -96,7 +94,7 @@ class Views:
             orders=[[names[stack] for stack in order] for order in results.orders],
             controls=list(dict.fromkeys(names[stack] for stack in results.controls)),
             against={},
-            remarks=[],
+            notices=[],
             confirmation=None,
             discarded=[
                 structs.replace(
@@ -109,7 +107,7 @@ class Views:
         )
 
     def so_far(self) -> list[ChainResults]:
-        """Return the views that reports show, without final remarks."""
+        """Return the views that reports show, without final notices."""
         within = self.within()
         if len(self._kernels) == 1:
             return [within]
@@ -122,14 +120,15 @@ class Views:
         views = self.so_far()
         if len(self._kernels) > 1:
             between = views[0]
-            noticed = notices(Readings(between)) if self._boots == 1 else of_the_machine(between)
-            between.remarks = self.remarks(between, noticed)
+            between.notices = self.notices(notices(Readings(between)) if self._boots == 1 else of_the_machine(between))
         return views
 
-    def remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
-        """Return the remarks of the scenario, the reason for an early end, and the most important notices."""
-        over = [given_up(self.chain.discarded)] if self.chain.too_many_discarded else []
-        return [*self._remarks, *over, *noticed[:3], *filter(None, [remark(chain.carry_over)])]
+    def notices(self, notices: Sequence[Notice]) -> list[Notice]:
+        """Return the most important notices, after that of an early end."""
+        return [
+            *([GaveUp([item.rule for item in self.chain.discarded])] if self.chain.too_many_discarded else []),
+            *notices[:3],
+        ]
 
     # -- the limit between kernels -------------------------------------------------------------------------------------
 

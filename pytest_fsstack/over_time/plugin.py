@@ -183,17 +183,18 @@ class Comparing:
 
     def _judge_references(self, result: comparison.Comparison) -> None:
         """Report changes of references. Bytes fail by the limit. A changed time is a warning in all reports."""
+        from pytest_fsstack.judging.describe import notice_in_words
         from pytest_fsstack.over_time.text import describe, warnings
 
         for change in result.regressions:
             if change.is_reference:
                 self._report(_nodeid(change.key), Decision("failed", describe(change, result)))
-        for change, text in warnings(result):
+        for change, notice in warnings(result):
             for chain in self.session.results.chains:
-                if chain.id == change.key.test and text not in chain.remarks:
-                    chain.remarks.append(text)
+                if chain.id == change.key.test and notice not in chain.notices:
+                    chain.notices.append(notice)
             if change.moved:
-                self._report(_nodeid(change.key), Decision("skipped", text))
+                self._report(_nodeid(change.key), Decision("skipped", notice_in_words(notice)))
 
     def _judge(self, change: comparison.Change, result: comparison.Comparison) -> None:
         from pytest_fsstack.over_time.text import describe

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import ceil, expm1
 from typing import NamedTuple
 
-from pytest_fsstack.judging.describe import EMULATED
+from pytest_fsstack.judging.describe import EMULATED, change_in_words, notice_in_words
 from pytest_fsstack.over_time.comparison import Change, Comparison, Outlook, RunFigure, row_names
 from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
+from pytest_fsstack.records.notices import Notice, ReferenceMoved, RunsCorrelated
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.answer import emulation
 from pytest_fsstack.report.model import Cell, Grid
@@ -16,10 +17,6 @@ from pytest_fsstack.report.terminal import tabulated
 from pytest_fsstack.report.wording import SIGNS
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, visible
 
-CORRELATED = (
-    "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "
-    "fsstack trend shows whether it grows"
-)
 #: The columns of a comparison after the name of the series.
 _HEADERS = ("then", "now", "change of the cost", "verdict")
 #: The labels that identify a run in reports.
@@ -42,7 +39,7 @@ def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Resul
     facts = [("emulated", EMULATED if emulated else ""), ("now", _side(now)), ("then", _side(then)), ("limit", limit)]
     facts += [("differs", text) for text in comparison.differences]
     remarks = [*dict.fromkeys(change.explanation for change in comparison.changes if change.explanation)]
-    remarks += [text for _, text in warnings(comparison)]
+    remarks += [notice_in_words(notice) for _, notice in warnings(comparison)]
     for places, when in (comparison.only_now, "now"), (comparison.only_then, "then"):
         remarks += [f"only {when}: {place}" for place in places]
     title = f"against {counted(len(then), 'earlier run')}"
@@ -66,18 +63,16 @@ def lines(comparison: Comparison, now: Sequence[Results], then: Sequence[Results
     return list(map(visible, text))
 
 
-def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
+def warnings(comparison: Comparison) -> list[tuple[Change, Notice]]:
     """Return warnings without a verdict, by series: references that moved, and correlated runs."""
-    texts = []
+    notices: list[tuple[Change, Notice]] = []
     for change in comparison.moved:
         key, (then, now) = change.key, (Change.figure(side) for side in (change.then, change.now))
-        figures = " -> ".join(format_quantity(value, change.unit) for value in (then, now))
-        text = f"{key.stack} itself: {key.step} {figures}, {_more(change)}; no limit judges that"
-        texts.append((change, text))
+        notices.append((change, ReferenceMoved(key.step, key.stack, change.unit, then, now, change.estimate)))
     for change in comparison.changes:
         if change.correlation:
-            texts.append((change, f"{change.key}: {CORRELATED.format(change.correlation)}"))
-    return texts
+            notices.append((change, RunsCorrelated(str(change.key), change.correlation)))
+    return notices
 
 
 def table(comparison: Comparison) -> list[str]:
@@ -140,13 +135,9 @@ def _figures(change: Change, runs: Sequence[RunFigure]) -> str:
 
 
 def _more(change: Change) -> str:
-    estimate = change.estimate
-    shift = estimate.overhead if estimate else change.shift
-    if shift is None:
-        return ""
-    unit = OverheadUnit.fitting([shift])
-    interval = unit.interval(estimate.low, estimate.high) if estimate and estimate.has_interval else ""
-    return f"{unit.signed(shift)} {interval}".rstrip()
+    if change.estimate or change.shift is None:
+        return change_in_words(change.estimate)
+    return OverheadUnit.fitting([change.shift]).signed(change.shift)
 
 
 def _side(runs: Sequence[Results]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_fsstack.records.sample import LogError, LogRatio, Metric, OverheadNumber, RoundNumber, Typical
-from pytest_fsstack.records.verdicts import Estimate, Outcome
+from pytest_fsstack.records.verdicts import CarryOver, Estimate, Outcome
 
 
 class Ratios(msgspec.Struct, frozen=True):
@@ -50,8 +50,8 @@ class Derived(msgspec.Struct, frozen=True):
     samples: RoundNumber = 0
     #: The worst outcome. Null without a budget.
     verdict: Outcome | None = None
-    #: Why the verdict is doubtful, in a few words.
-    doubt: str = ""
+    #: Effects of the previous run that could change a verdict, so that it is doubtful.
+    doubts: list[CarryOver] = []
     #: Why the stack did not do the work.
     incomplete: str = ""
     #: Why a broken budget was expected to be broken.

@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr, replace
 
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.conditions import Conditions, Discarded
+from pytest_fsstack.records.notices import Notice
 from pytest_fsstack.records.readings import Derived, Reading
 from pytest_fsstack.records.sample import METRICS, BootNumber, Metric, RoundNumber, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Outcome, Repetition, Verdict
@@ -141,6 +142,8 @@ class ChainResults(msgspec.Struct):
     tables: list[tuple[str, dict[str, Any]]] = []
     #: Remarks for readers, from the scenario.
     remarks: list[str] = []
+    #: Doubts about the measurements, the most important first. Added at the end of the session.
+    notices: list[Notice] = []
     #: The steps that ran several times in a round.
     repeated: dict[str, Repetition] = {}
     #: The controls (second copies of the baseline): one, or one on each kernel.

@@ -11,6 +11,7 @@ from pytest_fsstack.judging import control, describe
 from pytest_fsstack.judging.describe import EMULATED
 from pytest_fsstack.judging.overall import weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
+from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report.model import View, note_in_words, places, title_of, verdicts_of
@@ -362,17 +363,14 @@ def _note_on_emulation(results: Results) -> str:
 
 def _of_control(chain: ChainResults) -> str:
     """Return that a control failed. Empty if there is none, or if it does not differ from its baseline."""
-    baselines = first_names(
-        [chain.reference(name) for name in chain.controls if control.differing(Readings(chain), name)]
+    doubts = control.doubts(Readings(chain))
+    differing, missing = (
+        [notice.baseline for notice in doubts if isinstance(notice, kind)]
+        for kind in (ControlDiffers, ControlNotCompared)
     )
-    if baselines:
-        return f"Doubt the verdicts: the control differs from its baseline {baselines}."
-    missing = [
-        chain.reference(name)
-        for name in chain.controls
-        if chain.samples and not control.compared(Readings(chain), name)
-    ]
-    return f"The control of {first_names(missing)} was not compared." if missing else ""
+    if differing:
+        return f"Doubt the verdicts: the control differs from its baseline {first_names(differing)}."
+    return f"The control of {first_names(missing)} was not compared." if missing and chain.samples else ""
 
 
 def _is_any_broken(results: Results) -> bool:
@@ -551,7 +549,7 @@ def _not_judged(chain: ChainResults) -> Iterator[Problem]:
 def _doubtful(chain: ChainResults) -> Iterator[Problem]:
     by_reason: dict[str, list[str]] = {}
     for step, stack in places(chain):
-        if doubt := chain.known(step, stack).doubt:
+        if doubt := describe.doubt_in_words(chain.known(step, stack).doubts):
             by_reason.setdefault(doubt, []).append(f"{step} on {stack}")
     for reason, where in by_reason.items():
         yield Problem("doubtful", first_names(where), reason, "--fsstack-settle lets the device rest between stacks.")

@@ -7,6 +7,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 
+from pytest_fsstack.judging.describe import remarks
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report.layouts import grids
@@ -60,7 +61,7 @@ def _tables(results: Results) -> Iterator[Iterable[object]]:
             yield from zip(*(column for index in range(len(grid.headers)) for column in _columns(grid, index)))
             yield []
         yield from ([f"[{number}]", escaped(note)] for number, note in enumerate(view.notes, 1))
-        yield from (["*", escaped(text)] for text in chain.remarks)
+        yield from (["*", escaped(text)] for text in remarks(chain))
 
 
 def _columns(grid: Grid, index: int) -> list[list[object]]:

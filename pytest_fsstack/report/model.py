@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
-from pytest_fsstack.judging.describe import error_rate, limit_text
+from pytest_fsstack.judging.describe import error_rate, limit_text, remarks
 from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.records.readings import Reading
@@ -312,7 +312,7 @@ class View:
         return [
             *(Remark(text, CONTRADICTS) for text in self.contradictions),
             *(Remark(text, COARSE) for text in self.coarse),
-            *map(Remark, self.chain.remarks),
+            *map(Remark, remarks(self.chain)),
         ]
 
     @property
@@ -483,7 +483,7 @@ def _figures(chain: ChainResults) -> str:
     if chain.boots > 1:
         rounds += f" in each of {chain.boots} boots"
     if chain.discarded:
-        rounds += f" ({summary(chain.discarded)})"
+        rounds += f" ({summary([item.rule for item in chain.discarded])})"
     kind = "sums" if chain.only_counts else "medians"
     return f"{kind} of {rounds}. To repeat the random order of the stacks: --fsstack-seed={chain.seed}"
 

@@ -65,9 +65,12 @@ def test_a_control_that_differs_marks_the_verdicts_in_every_report(project: Proj
     result.assert_outcomes(passed=7, failed=1, deselected=3)
     result.stdout.fnmatch_lines([DIFFERS, f"[*] {DIFFERS}"])
     (chain,) = json.loads((project.pytester.path / "json").read_text())["chains"]
-    (remark,) = (remark for remark in chain["remarks"] if fnmatch(remark, DIFFERS))
+    (notice,) = (notice for notice in chain["notices"] if notice["kind"] == "ControlDiffers")
+    assert (notice["control"], notice["baseline"]) == ("control", "plain")
+    assert [(one["step"], one["metric"]) for one in notice["differences"]] == [("step", "cost")]
     for name in ("markdown", "html"):
-        assert remark in html.unescape((project.pytester.path / name).read_text()), name
+        lines = html.unescape((project.pytester.path / name).read_text()).splitlines()
+        assert any(fnmatch(line, DIFFERS) for line in lines), name
 
 
 def test_a_control_that_differs_does_not_fail_a_strict_session(project: Project) -> None:

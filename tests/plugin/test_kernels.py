@@ -223,9 +223,11 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
     assert Counter(kernels.log) == {f"{kernel} {stack}": 8 for kernel in ("old", "new") for stack in STACKS}
     between, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
     assert between["controls"] == within["controls"] == ["control:old", "control:new"]
-    assert not [remark for remark in between["remarks"] if remark.startswith("doubt")]
-    (remark,) = [remark for remark in within["remarks"] if remark.startswith("doubt")]
-    assert re.search(r"plain:new .*control:new: step \(cost\) \+300 %", remark)
+    assert "ControlDiffers" not in [notice["kind"] for notice in between["notices"]]
+    (notice,) = [notice for notice in within["notices"] if notice["kind"] == "ControlDiffers"]
+    assert (notice["baseline"], notice["control"]) == ("plain:new", "control:new")
+    ((metric, overhead),) = [(one["metric"], one["estimate"]["overhead"]) for one in notice["differences"]]
+    assert (metric, round(overhead)) == ("cost", 3)
 
 
 def rounds_of(kernels: Project) -> dict[str, list[int]]:

@@ -55,7 +55,7 @@ def test_any_finite_figures_are_judged_saved_and_shown(
     results.table_layouts = TABLES
     text = saved.dumps(results)
     assert saved.dumps(saved.loads(text)) == text
-    chain.remarks = [*notices(Readings(chain)), *doubts(Readings(chain))]
+    chain.notices = [*notices(Readings(chain)), *doubts(Readings(chain))]
     assert "nan" not in "".join(terminal.lines(results, chain, verbosity=1))
     for describe in (describe_failure, describe_shortly):
         assert describe(Readings(chain), "s", "b")

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
+from pytest_fsstack.judging.describe import notice_in_words
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records.notices import Unrest
 from tests.chains import a_chain
 
 # As they are written: a share in tenths of a percent, a load in hundredths.
@@ -50,17 +52,19 @@ def test_what_is_no_rule_is_refused_with_how_one_is_written(text: str) -> None:
 
 def test_what_is_conspicuous_is_said_and_nothing_of_a_machine_at_rest() -> None:
     rest = {"cpus": 2.0, "load": 1.5, "steal": 0.01, "throttled": 0.0, "frequency": 3000.0}
-    assert unrest([rest] * 8) == ""
-    assert unrest([{}]) == ""
-    said = unrest(
+    assert unrest([rest] * 8) is None
+    assert unrest([{}]) is None
+    notice = unrest(
         [rest, {**rest, "steal": 0.07}, {**rest, "throttled": 3.0, "load": 5.25}, {**rest, "frequency": 1200.0}]
     )
-    assert re.fullmatch(
-        r".*\b1 round, .*\b7%.*, .*throttled .*\b1 round, .*load .*\b5\.2 .*\b1 round, .*\b1200 .*\b3000 MHz", said
+    assert notice == Unrest(1, 0.07, 1, 1, 5.25, (1200.0, 3000.0))
+    assert re.search(
+        r"\b1 round, .*\b7%.*, .*throttled .*\b1 round, .*load .*\b5\.2 .*\b1 round, .*\b1200 .*\b3000 MHz",
+        notice_in_words(notice),
     )
 
 
 def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:
     chain = a_chain({"s": {"a": None, "b": None}}, 0, conditions=[{"steal": 0.5, "throttled": 1.0}] * 3).built
-    (line,) = notices(Readings(chain))
-    assert re.search(r"\b3 rounds, .*\b50%.*throttled .*\b3 rounds; --fsstack-drop-rounds\b", line)
+    assert notices(Readings(chain)) == [Unrest(3, 0.5, 3)]
+    assert "--fsstack-drop-rounds" in notice_in_words(Unrest(3, 0.5, 3))

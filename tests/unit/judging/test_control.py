@@ -9,7 +9,9 @@ from math import exp
 import pytest
 
 from pytest_fsstack.judging.control import doubts
+from pytest_fsstack.judging.describe import notice_in_words
 from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.records.notices import ControlDiffers
 from pytest_fsstack.records.results import ChainResults
 from pytest_fsstack.records.verdicts import Looks
 from tests.chains import a_chain
@@ -34,14 +36,18 @@ def test_a_control_like_its_baseline_is_rarely_said_to_differ(rounds: int) -> No
 
 @pytest.mark.parametrize("rounds", [8, 40])
 def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
-    (said,) = doubts(Readings(chain(rounds, 1, control=0.3)))
-    assert re.fullmatch(r".*\bbase\b.*\bcontrol: du \+[^;]*; .*\b10 % .*", said)
+    (notice,) = doubts(Readings(chain(rounds, 1, control=0.3)))
+    assert isinstance(notice, ControlDiffers)
+    assert (notice.baseline, notice.control, notice.comparisons) == ("base", "control", 1)
+    assert [difference.step for difference in notice.differences] == ["du"]
+    assert re.fullmatch(r".*\bbase\b.*\bcontrol: du \+[^;]*; .*\b10 % .*", notice_in_words(notice))
     assert doubts(Readings(chain(rounds, 1, control=-0.3)))
 
 
 def test_a_difference_is_not_rounded_away() -> None:
-    (text,) = doubts(Readings(a_chain({"du": {"base": 1.0, "control": 1.0001}}, controls=["control"]).built))
-    assert "du +0.1 % (0.1 to 0.1 %)" in text
+    chain = a_chain({"du": {"base": 1.0, "control": 1.0001}}, controls=["control"]).built
+    (notice,) = doubts(Readings(chain))
+    assert "du +0.1 % (0.1 to 0.1 %)" in notice_in_words(notice)
 
 
 def test_without_budgets_its_block_is_judged_as_that_of_the_others() -> None:

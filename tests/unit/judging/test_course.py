@@ -14,7 +14,6 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from benchmarks.machines import STEP, course_of, run
-from pytest_fsstack.judging.carry_over import in_words
 from pytest_fsstack.judging.cells import (
     Cell,
     CellRun,
@@ -28,13 +27,14 @@ from pytest_fsstack.judging.cells import (
 from pytest_fsstack.judging.conditions import Rule
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.decisions import Decision
-from pytest_fsstack.judging.describe import judgement_in_words
+from pytest_fsstack.judging.describe import judgement_in_words, remarks
 from pytest_fsstack.judging.endings import End
 from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import INITIAL_COUNT
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.notices import ControlDiffers
 from pytest_fsstack.records.results import ChainResults, Results, Unjudged
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks, Verdict
@@ -284,7 +284,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
     course.conclude()
     between, _ = course.views.final()
     assert {carry.after for carry in between.carry_over} == {name}
-    assert any(in_words(between.carry_over[0]) in remark for remark in between.remarks)
+    assert name in remarks(between)[-1]
 
 
 @pytest.mark.parametrize(("strict", "limit", "fails"), [(True, 0.1, True), (True, 1.0, False), (False, 0.1, False)])
@@ -329,9 +329,10 @@ def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() 
     assert between.controls == within.controls == ["control:old", "control:new"]
     assert not between.judgements_of(STEP, "control:new")
     for chain, number in (between, 0), (within, 1):
-        said = [remark for remark in chain.remarks if re.search(rf"\bcontrol:\w+: {re.escape(STEP)} ", remark)]
-        assert len(said) == number
-    assert re.search(r"\bext4:new\b.*\bcontrol:new: ", said[0])
+        doubts = [notice for notice in chain.notices if isinstance(notice, ControlDiffers)]
+        assert len(doubts) == number
+    assert (doubts[0].baseline, doubts[0].control) == ("ext4:new", "control:new")
+    assert [difference.step for difference in doubts[0].differences] == [STEP]
 
 
 def replace_plan(**changes: object) -> ChainPlan:

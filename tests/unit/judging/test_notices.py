@@ -8,10 +8,12 @@ from math import exp
 import pytest
 from msgspec import structs
 
+from pytest_fsstack.judging.describe import notice_in_words
 from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.notices import bimodal, changes, notices, outliers, spread, visible
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.notices import Noise, OddTimes, OverheadChanged
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.units import percent
 from tests.chains import a_chain
@@ -78,8 +80,14 @@ def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matte
     judge_all(counting, "s", "b", Budget(overhead=0.1))
     assert len(notices(Readings(counting))) == 3
     judge_all(chain, "s", "b", Budget(overhead=0.1))
-    changed, strange, noise = notices(Readings(chain))
+    variation = spread(chain.series("s", "a", "seconds"))
+    rounds = Looks().max_rounds
+    assert notices(Readings(chain)) == [
+        OverheadChanged({"s": ["b"]}),
+        OddTimes({"s": ["a"]}),
+        Noise(variation, rounds, visible(variation, rounds)),
+    ]
+    changed, odd, noise = map(notice_in_words, notices(Readings(chain)))
     assert "(s on b)" in changed
-    assert "(s on a)" in strange
-    assert "s on a" in strange
-    assert percent(spread(chain.series("s", "a", "seconds"))) in noise
+    assert "(s on a)" in odd
+    assert percent(variation) in noise

@@ -19,10 +19,22 @@ from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import Readings, dumps
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
+from pytest_fsstack.records.notices import (
+    ControlDiffers,
+    ControlNotCompared,
+    Difference,
+    GaveUp,
+    Noise,
+    OddTimes,
+    OverheadChanged,
+    ReferenceMoved,
+    RunsCorrelated,
+    Unrest,
+)
 from pytest_fsstack.records.results import FORMAT, ChainResults, Confirmation, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.saved import FormatError
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.verdicts import Estimate, Looks
 from tests.chains import a_chain
 
 NAMES = st.text(min_size=1, max_size=8)
@@ -41,6 +53,20 @@ def budgets(draw: st.DrawFn, metric: str) -> Budget:
     return Budget(metric, limit=draw(st.floats(1e-3, 1e6)))
 
 
+ESTIMATE = Estimate(0.3, 0.2, math.inf, 0.9, 8)
+NOTICES = [
+    GaveUp(["load>2"]),
+    ControlDiffers("control", "base", 1, 0.9, [Difference("s", "seconds", ESTIMATE)]),
+    ControlNotCompared("control", "base", "nothing was measured"),
+    OverheadChanged({"s": ["a"]}),
+    OddTimes({"s": ["a", "b"]}),
+    Unrest(1, 0.1, frequencies=(1000.0, 2000.0)),
+    Noise(0.1, 8, 0.2),
+    ReferenceMoved("s", "base", "s", 1.0, 2.0, ESTIMATE),
+    RunsCorrelated("s on a", 0.5),
+]
+
+
 @st.composite
 def chains(draw: st.DrawFn) -> ChainResults:
     stacks = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
@@ -52,6 +78,7 @@ def chains(draw: st.DrawFn) -> ChainResults:
         draw(st.integers(0, 2**40)),
         steps=draw(st.lists(NAMES, min_size=1, max_size=2, unique=True)),
         remarks=draw(st.lists(st.text(max_size=8), max_size=2)),
+        notices=draw(st.lists(st.sampled_from(NOTICES), max_size=2)),
         tables=draw(st.lists(st.tuples(NAMES, st.dictionaries(NAMES, JSON, max_size=2)), max_size=2)),
         boots=draw(st.integers(1, 2)),
         paired=draw(st.booleans()),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
+from pytest_fsstack.judging.describe import notice_in_words
 from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.options.budgets import percentage
 from pytest_fsstack.over_time import comparison, text as report
@@ -315,8 +316,8 @@ def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
     found = compare([run(0.5, base=1.58)], then, limit=0.05)
     assert {change.outcome for change in found.compared} == {"pass"}
     assert [change.key.stack for change in found.moved] == ["ext4"]
-    ((_, text),) = report.warnings(found)
-    assert re.match(r"ext4 .*\b178 ms .*\b1\.6 s, x8\.9", text)
+    ((_, notice),) = report.warnings(found)
+    assert re.match(r"ext4 .*\b178 ms .*\b1\.6 s, x8\.9", notice_in_words(notice))
     assert not compare([run(0.5, base=0.177)], then, limit=0.05).moved
     assert len(compare([run(0.5, base=0.1)], then).moved) == 1
 
@@ -342,7 +343,7 @@ def test_earlier_runs_that_follow_each_other_are_said() -> None:
         then.append(run(0.5 * (1 + level)))
     found = compare([run(0.5)], then, limit=0.05)
     assert only(found).correlation > 0.5
-    assert "write on luks" in report.warnings(found)[0][1]
+    assert "write on luks" in notice_in_words(report.warnings(found)[0][1])
     assert not report.warnings(compare([run(0.5)], [run(0.5 + noise.gauss(0, 0.01)) for _ in range(40)], limit=0.05))
 
 

@@ -8,6 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
+from pytest_fsstack.records.notices import ControlNotCompared, GaveUp, OverheadChanged
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.report import BUILT_IN, html
 from tests.unit.report.results import made
@@ -21,6 +22,7 @@ def hostile() -> Results:
     results = made()
     for chain in results.chains:
         chain.id, chain.devices, chain.remarks = NAME, [NAME], [NAME]
+        chain.notices = [ControlNotCompared(NAME, NAME, NAME), OverheadChanged({NAME: [NAME]}), GaveUp([NAME])]
         chain.stacks = {name: replace(stack, spec=NAME) for name, stack in chain.stacks.items()}
     results.labels = {"": "x", NAME: NAME}
     return results

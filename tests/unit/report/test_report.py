@@ -258,7 +258,7 @@ class TestJson:
         assert derived["ext4+gocryptfs"]["verdict"] == judgement["outcome"] == "fail"
         assert "absent" not in chain["samples"]["write"]
         assert derived["absent"] == {
-            **{"samples": 0, "verdict": None, "doubt": "", "incomplete": "", "expected": ""},
+            **{"samples": 0, "verdict": None, "doubts": [], "incomplete": "", "expected": ""},
             "readings": {},
         }
 
