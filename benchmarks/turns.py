@@ -23,7 +23,7 @@ KERNELS = ("first", "second")
 def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limit: float) -> tuple[str, int]:
     """Return the verdict on the second kernel, whose true cost is `truth`, and the number of rounds."""
     noise = iter(trouble(rng, sigma_of(cv), 2 * Looks().max_rounds))
-    course = course_of(rng, {"ext4": []}, Policy(limit=limit), kernels=KERNELS)
+    course = course_of(rng, {"ext4": []}, Policy(limit=limit, judges_one_boot=True), kernels=KERNELS)
     run(course, lambda cell: next(noise) + (log1p(truth) if cell.kernel == "second" else 0.0))
     return course.views.between().worst(STEP, "ext4:second") or "", course.chain.rounds
 

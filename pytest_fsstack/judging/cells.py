@@ -111,6 +111,8 @@ class Policy:
     limit: float | None = None
     #: Whether budgets on time are judged on emulated CPUs too (--fsstack-judge-emulated).
     judges_emulated: bool = False
+    #: Whether rounds of one boot of each kernel judge the limit between kernels (--fsstack-judge-one-boot).
+    judges_one_boot: bool = False
     allowed: tuple[str, ...] = ()
 
     def looks_of(self, plan: ChainPlan) -> Looks:

@@ -144,13 +144,18 @@ class Course:
     def _questions(self) -> list[Question]:
         """Return the comparisons with the baseline, then those with the first kernel if rounds decide these."""
         questions = [Question(name, self.chain.reference(name)) for name in self.cells]
-        if self.policy.limit is None or self.boots > 1 or self.policy.once:
+        if self.policy.limit is None or not self._rounds_judge_kernels or self.policy.once:
             return questions
         return questions + [
             Question(name, stack_on(cell.stack, self.kernels[0]))
             for name, cell in self.cells.items()
             if cell.kernel != self.kernels[0] and name not in self.chain.controls
         ]
+
+    @property
+    def _rounds_judge_kernels(self) -> bool:
+        """Whether rounds decide the limit between kernels. Otherwise boots do."""
+        return self.boots == 1 and self.policy.judges_one_boot
 
     def _is_judged(self, question: Question) -> bool:
         """Whether a test of the cell has a budget over the reference, or the limit between kernels applies."""
@@ -337,7 +342,8 @@ class Course:
 
     def _judgements(self) -> Iterable[tuple[Question, list[Judgement]]]:
         """Yield all judgements so far with their questions."""
-        for view in (self.chain, self.views.between()) if self.boots == 1 and self.views.judgements else (self.chain,):
+        between = [self.views.between()] if self._rounds_judge_kernels and self.views.judgements else []
+        for view in (self.chain, *between):
             for _, name, judgements in view.all_judgements():
                 yield Question(name, view.reference(name)), judgements
 

@@ -14,7 +14,7 @@ from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.notices import GaveUp, Notice
-from pytest_fsstack.records.results import ChainResults, Judgement
+from pytest_fsstack.records.results import ChainResults, Judgement, Unjudged
 from pytest_fsstack.records.sample import BootNumber, RoundNumber, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Looks
 
@@ -141,7 +141,13 @@ class Views:
             reference = between.reference(stack)
             for step in between.steps if stack != reference and stack not in between.controls else ():
                 if between.of(step, stack) or between.of(step, reference):
-                    self.judgements.setdefault(step, {})[stack] = [judge(between, step, stack, budget)]
+                    self.judgements.setdefault(step, {})[stack] = [self._of_boots(judge(between, step, stack, budget))]
+
+    def _of_boots(self, judgement: Judgement) -> Judgement:
+        """Return a judgement without the verdict that rounds of one boot give, unless it was asked for."""
+        if self._boots > 1 or self._policy.judges_one_boot or judgement.verdict is None:
+            return judgement
+        return Judgement(judgement.budget, unjudged=Unjudged.FEW_BOOTS)
 
     def find_carry_over(self) -> None:
         """Find effects of the previous run on what is compared between kernels in one boot."""

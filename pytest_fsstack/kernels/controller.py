@@ -21,7 +21,9 @@ import pytest
 
 from pytest_fsstack.judging.cells import Cell, ChainPlan, KernelBoot, Policy
 from pytest_fsstack.judging.course import Course
+from pytest_fsstack.judging.runs import min_runs
 from pytest_fsstack.kernels import vm
+from pytest_fsstack.kernels.boots import why_no_gate
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import SHUTDOWN_SECONDS, Description
 from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
@@ -52,6 +54,13 @@ class Plan:
     disk_size: int
     silent_seconds: float
     max_regression: float | None
+    #: Why the limit gives no verdicts. Empty if it does, or if there is none.
+    why_no_gate: str = ""
+
+    @cached_property
+    def places(self) -> list[tuple[Kernel, int]]:
+        """Return each boot of each kernel, with the number of the boot from 0."""
+        return [(kernel, boot) for boot in range(self.boots) for kernel in self.kernels if kernel.can_boot or not boot]
 
 
 class Controller:
@@ -95,14 +104,13 @@ class Controller:
         option.dist, option.numprocesses = "each", None
         # Each kernel that goes down gets a stand-in, which fails its tests. Without one, they would just be missing.
         option.maxworkerrestart = None
-        option.tx = [self._worker(index) for index in range(len(self.plan.kernels) * self.plan.boots)]
+        option.tx = [self._worker(index) for index in range(len(self.plan.places))]
 
     def _is_emulated(self, worker: int) -> bool:
         return self._kernel_of(worker)[0].in_vm and not self.kvm
 
     def _kernel_of(self, worker: int) -> tuple[Kernel, int]:
-        boot, index = divmod(worker, len(self.plan.kernels))
-        return self.plan.kernels[index], boot
+        return self.plan.places[worker]
 
     def _worker(self, index: int) -> str:
         """Return the execnet specification of a worker."""
@@ -127,12 +135,16 @@ class Controller:
     def pytest_report_header(self) -> list[str]:
         names = [kernel.name for kernel in self.plan.kernels]
         boots = "" if self.plan.boots == 1 else f", {self.plan.boots} boots each"
+        if boots and len(self.plan.places) < self.plan.boots * len(names):
+            boots += ", of the running kernel only one"
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
-        if any(map(self._is_emulated, range(len(self.plan.kernels)))):
+        if any(map(self._is_emulated, range(len(self.plan.places)))):
             judged = "budgets on time are judged all the same (--fsstack-judge-emulated)"
             if not self.settings.judges_emulated:
                 judged = "budgets on time are not judged there (--fsstack-judge-emulated judges them)"
             lines.append(f"fsstack: the guests are emulated, which shows function, not speed: {judged}")
+        if self.plan.why_no_gate:
+            lines.append(f"fsstack: {self.plan.why_no_gate}")
         if self.config.getoption("reruns", None):
             lines.append("fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again")
         return lines
@@ -140,7 +152,7 @@ class Controller:
     # -- pytest-xdist --------------------------------------------------------------------------------------------------
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> TurnScheduling:
-        return TurnScheduling(len(self.plan.kernels) * self.plan.boots, self)
+        return TurnScheduling(len(self.plan.places), self)
 
     def pytest_configure_node(self, node: Any) -> None:
         kernel, boot = self._kernel_boot_of(node)
@@ -282,7 +294,15 @@ class Controller:
         plans = [(place, plan) for places in self._plans.values() for place, plan in places.items()]
         own = sum(budget.overhead is not None for _, plan in plans for test in plan.tests for budget in test.budgets)
         between = sum(len(plan.tests) for place, plan in plans if place.boot == 0 and place.kernel != first)
-        sharing = (own + (0 if limit is None else between)) if self.settings.confirms else 0
+        judges_kernels = limit is not None and not self.plan.why_no_gate
+        sharing = (own + (between if judges_kernels else 0)) if self.settings.confirms else 0
+        alpha = self._own_policy.looks.alpha / max(1, sharing)
+        if self.settings.strict and judges_kernels and 1 < self.plan.boots < (boots := min_runs(alpha)):
+            raise pytest.UsageError(
+                f"--fsstack-max-regression: {sharing} verdicts share the error rate of the session, and each takes "
+                f"{boots} boots at {alpha:.2g}: add --fsstack-boots={boots}, or --fsstack-error-rate-per=budget "
+                "(--fsstack-strict)"
+            )
         return replace(self._own_policy, limit=limit, sharing=sharing)
 
     @cached_property
@@ -427,4 +447,5 @@ def plan_of(settings: Settings) -> Plan:
         disk_size=settings.size,
         silent_seconds=settings.vm_timeout,
         max_regression=settings.max_regression,
+        why_no_gate=why_no_gate(settings),
     )

@@ -42,6 +42,11 @@ class Kernel:
     def in_vm(self) -> bool:
         return self.image is not None
 
+    @property
+    def can_boot(self) -> bool:
+        """Whether it can boot again for another figure. The running kernel cannot."""
+        return self.in_vm
+
     def arguments(self) -> list[str]:
         """Return the arguments for virtme-run, which finds modules beside the image or in the tree."""
         place = ["--kimg", str(self.image)] if self.tree is None else ["--kdir", str(self.tree)]
@@ -68,6 +73,12 @@ def resolve(text: str, cache: Path) -> Kernel:
         )
     name = match["name"] or "-".join([kernel.name, *map(_safe, words)])
     return replace(kernel, name=_safe(name), words=words)
+
+
+def is_host(text: str) -> bool:
+    """Whether a kernel of the command line is the running one."""
+    match = None if os.path.lexists(text) else _WRITTEN.fullmatch(text)
+    return (match["kernel"] if match else text) == HOST
 
 
 def _of(text: str, cache: Path) -> Kernel:

@@ -554,8 +554,14 @@ OPTIONS = (
         "boot each kernel N times (default: 3 if --fsstack-max-regression judges kernels, else 1)",
         "N",
         _count,
-        doc="Boots are the unit of a verdict between kernels, with at least three of each. With one boot, a verdict "
-        "holds for these boots only. [kernels.md](kernels.md#how-many-boots) has its error rate.",
+        doc="Boots are the unit of a verdict between kernels, with at least three of each. Fewer give figures without "
+        "a verdict. The running kernel has one boot. [kernels.md](kernels.md#how-many-boots) has the reasons.",
+    ),
+    Option(
+        "judge-one-boot",
+        "give verdicts between kernels by one boot of each. They hold for these boots only",
+        flag=True,
+        doc="[kernels.md](kernels.md#how-many-boots) has their error rates.",
     ),
     Option(
         "max-regression",

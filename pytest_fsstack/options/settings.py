@@ -72,6 +72,7 @@ class Settings:
     fio = Value["list[str]"]()
     history = Value["Path | None"]()
     judges_emulated = Value[bool]("judge-emulated")
+    judges_one_boot = Value[bool]("judge-one-boot")
     junit = Value[str]()
     kernels = Value["list[str]"]("kernel")
     labels = Value["list[tuple[str, str]]"]("label")
@@ -326,8 +327,12 @@ class Settings:
     @property
     def boots(self) -> int:
         """Return the number of boots of each kernel."""
-        between = len(self.kernels) > 1 and self.max_regression is not None
-        return self.value("boots") or (3 if between else 1)
+        return self.value("boots") or (3 if self.judges_kernels and not self.judges_one_boot else 1)
+
+    @property
+    def judges_kernels(self) -> bool:
+        """Whether there is a limit between kernels."""
+        return len(self.kernels) > 1 and self.max_regression is not None
 
     @cached_property
     def only_looks(self) -> bool:

@@ -57,8 +57,6 @@ class CommandLine:
 
             config.pluginmanager.register(FioFiles(config), "fsstack-fio")
         if options.any_given(config):
-            if settings.is_typed("boots") and not settings.kernels:
-                raise pytest.UsageError("--fsstack-boots does nothing without --fsstack-kernel: add one")
             if settings.commands:
                 from pytest_fsstack.session.commands import Commands
 
@@ -98,6 +96,10 @@ class CommandLine:
             from pytest_fsstack.session.cleanup import cleanup
 
             return cleanup(config)
+        if not settings.doctor and (settings.kernels or any(map(settings.is_typed, ("boots", "judge-one-boot")))):
+            from pytest_fsstack.kernels import boots
+
+            boots.check(settings)
         if settings.doctor or settings.dry_run:
             # Workers of pytest-xdist could not show anything.
             for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):

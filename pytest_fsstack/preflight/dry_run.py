@@ -12,6 +12,7 @@ import pytest
 from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.judging.cells import ChainPlan
+from pytest_fsstack.kernels.boots import why_no_gate
 from pytest_fsstack.preflight.announcement import runs_before
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.preflight.runs import Runs, runs_of
@@ -45,7 +46,7 @@ def described(
     """Return the lines for a selection. A stack's commands are shown once."""
     chains = list(dict.fromkeys(session.chains.values()))
     yield "fsstack: dry run: nothing is built, measured or written"
-    kernels = _Kernels(tuple(session.settings.kernels), session.settings.boots)
+    kernels = _Kernels(tuple(session.settings.kernels), session.settings.boots, why_no_gate(session.settings))
     described_before: dict[tuple[Device, str], str] = {}
     for chain in chains:
         planned = plan_of(chain, session.budgets)
@@ -102,6 +103,7 @@ class _Kernels:
 
     names: tuple[str, ...]
     boots: int
+    why_no_gate: str
 
     def lines(self, runs: Runs) -> Iterator[str]:
         if not self.names:
@@ -109,6 +111,8 @@ class _Kernels:
         boots = f"{self.boots} boots each" if self.boots > 1 else "1 boot each"
         first, *further = self.names
         yield f"kernels: {', '.join([f'{first} (baseline)', *further])}; {boots}"
+        if self.why_no_gate:
+            yield f"no verdicts: {self.why_no_gate}"
         yield f"turns: a stack on a kernel, one at a time: {len(runs.by_cell)} in the first round"
 
 

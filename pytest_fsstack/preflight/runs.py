@@ -10,6 +10,7 @@ from msgspec import structs
 
 from pytest_fsstack.judging.cells import ChainPlan, KernelBoot
 from pytest_fsstack.judging.course import Course
+from pytest_fsstack.kernels.boots import boots_of
 from pytest_fsstack.records.results import Results
 from pytest_fsstack.session.duration import seconds_of_run
 
@@ -65,7 +66,7 @@ def runs_of(session: Session, chain: Chain, planned: ChainPlan, kernels: Sequenc
     planned, names = structs.replace(planned, stacks=stacks), list(kernels) or [""]
     limit = session.settings.max_regression if len(names) > 1 else None
     policy = replace(session.policy, sharing=session.budgets.confirmed, limit=limit)
-    places = [KernelBoot(kernel, boot) for kernel in names for boot in range(boots)]
+    places = [KernelBoot(kernel, boot) for kernel in names for boot in range(boots_of(kernel, boots))]
     course = Course(dict.fromkeys(places, planned), policy, chain.id, names, boots)
     if not chain.timed or policy.once:
         return Runs(dict.fromkeys(course.cells, (1, 1)))

@@ -185,6 +185,7 @@ class Session:
             settings.seed,
             strict=settings.strict,
             judges_emulated=settings.judges_emulated,
+            judges_one_boot=settings.judges_one_boot,
             allowed=tuple(settings.allow_unjudged),
             missing_fails=settings.missing_fails,
             runxfail=config.getoption("runxfail", False),

@@ -175,7 +175,9 @@ def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_oth
     assert guests(comparison.directory) == []
 
 
-def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(older: Path, tmp_path: Path) -> None:
+def test_guests_boot_three_times_for_a_limit_and_the_running_kernel_gives_no_verdict(
+    older: Path, tmp_path: Path
+) -> None:
     here, guest = (resolve(text, tmp_path).name for text in ("host", str(older)))
     done = run(
         prepare(tmp_path, tests=BOOTS),
@@ -185,21 +187,21 @@ def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(olde
     )
     said = done.stdout + done.stderr
     assert f"kernels {here} (baseline), {guest}, 3 boots each" in said
+    assert "--fsstack-max-regression is no gate between kernels" in said
     # Each boot of a guest is one of its own; the running kernel has only the one.
     boots = [file.name.split(" ", 3)[1:] for file in tmp_path.rglob("boot *")]
     assert sorted((kernel, number) for number, _, kernel in boots) == sorted(
-        (kernel, str(number)) for kernel in (here, guest) for number in range(3)
+        (kernel, str(number)) for kernel, boots in ((here, 1), (guest, 3)) for number in range(boots)
     )
     identities = {kernel: {identity for _, identity, name in boots if name == kernel} for kernel in (here, guest)}
     assert [len(identities[here]), len(identities[guest])] == [1, 3]
     # An emulated machine is slower by far.
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, said
-    assert re.search(r"\b3 boots of a kernel\b", said)
-    assert "3 against 3 boots" in said
-    (name,) = (name for name, text in troubles(tmp_path / "out.xml").items() if text)
-    assert name == f"write on ext4:{guest} against ext4:{here}"
+    assert done.returncode == pytest.ExitCode.OK, said
+    assert "3 against 1 boots" in said
+    assert not any(troubles(tmp_path / "out.xml").values())
     (chain,) = chains_of(tmp_path / "out.json")
     assert chain.boots == 3
+    assert chain.worst("write", f"ext4:{guest}") == "inconclusive"
     assert guests(tmp_path) == []
 
 

@@ -34,6 +34,7 @@ def pytest_cmdline_main(config):
     from pytest_fsstack.kernels.images import Kernel
 
     controller.resolve = lambda text, cache: Kernel(text)
+    Kernel.can_boot = property(lambda self: self.name != "host")
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 #: With it, rounds of one boot judge the limit between kernels.
-ONE_BOOT = "--fsstack-boots=1"
+ONE_BOOT = "--fsstack-judge-one-boot"
 
 
 def run(kernels: Project, *arguments: str, names: tuple[str, ...] = ("old", "new")) -> pytest.RunResult:
@@ -516,6 +517,41 @@ def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Proje
 
 
 @pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--fsstack-boots=1"], ("old", "slow")),
+        (["-o", "fsstack_boots=1"], ("old", "slow")),
+        (["--fsstack-boots=2"], ("old", "slow")),
+        (["--fsstack-alpha=0.01", "--fsstack-boots=3"], ("old", "slow")),
+        # The running kernel cannot boot again.
+        ([], ("host", "slow")),
+    ],
+)
+def test_too_few_boots_are_no_gate_and_the_header_says_so(
+    kernels: Project, words: list[str], names: tuple[str, ...]
+) -> None:
+    words = [*words, "--fsstack-max-regression=5%", "-k", "First"]
+    result = run(kernels, *words, "--fsstack-strict", names=names)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-max-regression *boot*(--fsstack-strict)"])
+    assert not (kernels.pytester.path / "log").exists()
+    if names[0] == "host" or "-o" in words:
+        result = run(kernels, *words, "--fsstack-rounds=2", names=names)
+        assert result.ret == pytest.ExitCode.OK
+        result.assert_outcomes(passed=4 if "-o" in words else 8, skipped=2)
+        result.stdout.fnmatch_lines(["fsstack: --fsstack-max-regression *boot*--fsstack-judge-one-boot*"])
+        assert not re.search(r"crypt:slow .*\bFAIL\b", result.stdout.str())
+
+
+def test_a_strict_gate_whose_verdicts_need_more_boots_ends_before_its_first_round(kernels: Project) -> None:
+    # Two verdicts share the error rate.
+    result = run(kernels, "--fsstack-max-regression=5%", "--fsstack-strict", "-k", "First")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-max-regression: 2 *0.025: *--fsstack-boots=4*"])
+    assert not (kernels.pytester.path / "log").exists()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--fsstack-kernel=a", "--fsstack-kernel=a"], "--fsstack-kernel: * a; *"),
@@ -523,6 +559,11 @@ def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Proje
         (["--fsstack-kernel=a", "--fsstack-max-regression=lots"], "--fsstack-max-regression: * 5% *'lots')"),
         (["--fsstack-kernel=a", "--fsstack-max-regression=5%"], "--fsstack-max-regression * second --fsstack-kernel*"),
         (["--fsstack-boots=3"], "--fsstack-boots *without --fsstack-kernel: *"),
+        (["--fsstack-kernel=a", ONE_BOOT], f"{ONE_BOOT} * without --fsstack-max-regression *"),
+        (
+            ["--fsstack-kernel=a", "--fsstack-kernel=b", "--fsstack-max-regression=5%", ONE_BOOT, "--fsstack-boots=3"],
+            f"{ONE_BOOT} *--fsstack-boots=3*",
+        ),
         (["--fsstack-kernel=a", "-n2"], "--fsstack-kernel * -n * --tx *"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "* pytest-xdist *: pip install pytest-fsstack?kernel?"),
     ],

@@ -41,7 +41,7 @@ from pytest_fsstack.records.verdicts import Looks, Verdict
 from pytest_fsstack.units import percent
 
 KERNELS = ("old", "new")
-LIMIT = Policy(limit=0.05)
+LIMIT = Policy(limit=0.05, judges_one_boot=True)
 BUSY = Rule("load", 2.0)
 
 
@@ -112,7 +112,7 @@ def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_onl
 
 @pytest.mark.parametrize(("later", "outcome"), [(1.0, "pass"), (1.5, "fail")])
 def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: float, outcome: str) -> None:
-    course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
+    course = of_kernels(replace(LIMIT, looks=Looks.fixed(8), sharing=4))
 
     def cost(cell: Cell) -> float:
         return (1.5 if course.chain.rounds <= 8 else later) if cell == Cell("luks", "new") else 1.0
@@ -133,7 +133,7 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
 
 
 def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_rounds() -> None:
-    course = finished(of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4), 0.5), slower)
+    course = finished(of_kernels(replace(LIMIT, looks=Looks.fixed(8), sharing=4), 0.5), slower)
     assert course.chain.rounds == 16
     assert set(runs_of(course).values()) == {16}
     judged = [
@@ -189,7 +189,7 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
 
 
 def test_what_is_left_and_decided_is_known_after_each_round() -> None:
-    course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
+    course = of_kernels(replace(LIMIT, looks=Looks.fixed(8), sharing=4))
     assert course.runs_left == RoundsLeft(4 * 8, 4 * 16)
     run_one(course, slower)
     assert course.runs_left == RoundsLeft(4 * 7, 4 * 15)
@@ -266,6 +266,24 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
     assert read.judgements == chain.judgements
 
 
+@pytest.mark.parametrize(("boots", "lost"), [(1, ()), (2, ()), (3, (0, 2)), (3, (1,))])
+def test_fewer_than_three_boots_of_a_kernel_give_figures_and_no_verdict(boots: int, lost: tuple[int, ...]) -> None:
+    course = of_kernels(replace(LIMIT, judges_one_boot=False, looks=Looks.fixed(6)), boots=boots)
+    for boot in lost:
+        # A guest that does not get through its first round.
+        course.lose(KernelBoot("new", boot))
+    finished(course, slower)
+    assert course.chain.rounds == 6
+    between = course.views.between()
+    for stack in "ext4:new", "luks:new":
+        (judgement,) = between.judgements_of(STEP, stack)
+        assert (judgement.unjudged, judgement.verdict, judgement.outcome) == (Unjudged.FEW_BOOTS, None, "inconclusive")
+        estimate = Readings(between).estimate(STEP, stack)
+        assert estimate is not None
+        assert estimate.overhead == pytest.approx(0.2, abs=0.05)
+    assert {decision.outcome for _, decision in course.decisions_between()} == {"skipped"}
+
+
 def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     course = of_kernels(LIMIT, boots=3)
     run_one(course, lambda cell: 1.0)
@@ -291,7 +309,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
 def test_a_verdict_between_kernels_that_carry_over_could_change_fails_a_strict_gate(
     strict: bool, limit: float, fails: bool
 ) -> None:
-    course = of_kernels(Policy(Looks.fixed(60), strict=strict, limit=limit))
+    course = of_kernels(replace(LIMIT, looks=Looks.fixed(60), strict=strict, limit=limit))
     run(course, carrying(Cell("luks", "new")))
     course.conclude()
     outcomes = [outcome for _, outcome in course.decisions_between()]
@@ -461,6 +479,7 @@ class AnyCourse(RuleBasedStateMachine):
         strict=st.booleans(),
         sharing=st.sampled_from([0, 3]),
         limit=st.sampled_from([None, 0.05]),
+        judges_one_boot=st.booleans(),
         budget=st.sampled_from([None, 0.0, 0.5]),
     )
     def begin(
@@ -471,9 +490,12 @@ class AnyCourse(RuleBasedStateMachine):
         strict: bool,
         sharing: int,
         limit: float | None,
+        judges_one_boot: bool,
         budget: float | None,
     ) -> None:
-        self.policy = Policy(looks, 7, strict, discard=(BUSY,), sharing=sharing, limit=limit)
+        self.policy = Policy(
+            looks, 7, strict, discard=(BUSY,), sharing=sharing, limit=limit, judges_one_boot=judges_one_boot
+        )
         judged = () if budget is None else (Budget(overhead=budget),)
         tests = (PlannedTest(STEP, "ext4"), PlannedTest(STEP, "luks", judged))
         boots = 1 if kernels == ("",) else boots
