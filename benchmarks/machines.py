@@ -106,12 +106,21 @@ def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> 
 
     `build` is the time to build a stack, in seconds.
     """
+
+    def step_of(cell: Cell, repetitions: int) -> StepRun:
+        logs = [min(_LARGEST, log_of(cell)) for _ in range(repetitions)]
+        samples = [Sample({"seconds": exp(log_time)}) for log_time in logs]
+        return StepRun(STEP, tuple(samples), sum(sample["seconds"] for sample in samples))
+
+    run_steps(course, step_of, build)
+
+
+def run_steps(course: Course, step_of: Callable[[Cell, int], StepRun], build: float = 0.0) -> None:
+    """Run a course to its end. `step_of` returns the run of the step on a cell, with so many repetitions."""
     while this := course.next_round():
         for cell in this.order:
-            logs = [min(_LARGEST, log_of(cell)) for _ in range(this.repetitions.get(STEP, 1))]
-            samples = [Sample({"seconds": exp(log_time)}) for log_time in logs]
-            seconds = sum(sample["seconds"] for sample in samples)
-            course.add(cell, CellRun((StepRun(STEP, tuple(samples), seconds),), build + seconds))
+            step = step_of(cell, this.repetitions.get(STEP, 1))
+            course.add(cell, CellRun((step,), build + step.seconds))
         course.end_round({})
 
 

@@ -40,6 +40,7 @@ from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.judging.views import Views
 from pytest_fsstack.records.conditions import Conditions
 from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
+from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Verdict
 
 
@@ -97,6 +98,8 @@ class Course:
         self.planner = Planner(self.chain.looks, questions, self.chain.controls, judged)
         #: The number of cells in the current round, and how many of them have run.
         self._cells_of_round = self._cells_run = 0
+        #: Steps that ran to their end in the current round without a sample, with their cells.
+        self._without_sample: list[tuple[str, str]] = []
         for name in self.cells:
             self._find_missing(name)
 
@@ -242,6 +245,8 @@ class Course:
         # A median of fewer repetitions would not be comparable with that of other stacks.
         if run.ending != "left out" and len(run.samples) == (repeated.count if repeated else 1):
             self.chain.add(run.step, name, combined(run.samples), boot=self.cells[name].boot)
+        elif run.ending == "":
+            self._without_sample.append((run.step, name))
         self.endings.add(name, run)
 
     def _plan_of(self, name: str) -> ChainPlan:
@@ -293,6 +298,10 @@ class Course:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
         self._cells_of_round = self._cells_run = 0
         self._forget()
+        for step, name in self._without_sample:
+            if step in self.chain.measured:
+                self.chain.add(step, name, Sample({}), boot=self.cells[name].boot)
+        self._without_sample.clear()
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
             return
@@ -314,9 +323,11 @@ class Course:
         """
         decidable, in_vain = set[str](), set[str]()
         for (step, name), test in self._tests.items():
-            for budget in test.budgets if self.chain.of(step, name) else ():
+            for budget in test.budgets if self.chain.measures(step, name) else ():
                 judgement = judge(self.chain, step, name, budget)
-                if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT):
+                # A stack may record later what others record now.
+                lacking = judgement.unjudged is Unjudged.NO_METRIC and budget.metric not in self.chain.metrics(step)
+                if lacking or judgement.unjudged is Unjudged.UNFIT:
                     in_vain.add(name)
                     self.impossible[judgement_in_words(self.chain, step, name, judgement)] = None
                 else:
@@ -336,7 +347,7 @@ class Course:
         if self.policy.once:
             return
         for (step, name), test in self._tests.items():
-            if self.chain.of(step, name):
+            if self.chain.measures(step, name):
                 judge_all(self.chain, step, name, *test.budgets)
         self.views.judge()
 
@@ -366,7 +377,7 @@ class Course:
         self._concluded = True
         results = self.chain
         for (step, name), test in self._tests.items():
-            measured = results.of(step, name) or self.endings.only_prepares(step, name)
+            measured = results.measures(step, name) or self.endings.only_prepares(step, name)
             if test.budgets and not (measured or self.policy.once):
                 # Otherwise reports would leave out that these budgets were not judged.
                 judge_all(results, step, name, *test.budgets)

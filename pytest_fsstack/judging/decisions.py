@@ -116,7 +116,7 @@ class Decisions:
             if self._strict and promise:
                 return Decision("failed", f"{step} on {name}: {text} (--fsstack-strict)")
             return Decision("skipped", text)
-        if promise and not self.policy.once and not results.of(step, name):
+        if promise and not self.policy.once and not results.measures(step, name):
             return Decision(
                 "failed",
                 f"this test {promise}, but measured nothing: put its work in `with timed(): ...`, or use the benchmark "

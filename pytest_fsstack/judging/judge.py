@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs, cost, could_change
@@ -16,16 +17,18 @@ from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Verdict
 
 #: The difference of log-ratios above which figures are marked as coarse.
 _COARSE = 0.01
-#: The smallest and largest possible log-ratio of each round, by its number.
+#: The smallest and largest possible log-ratio of rounds, by their numbers.
 Bounds = Mapping[int, tuple[float, float]]
+#: The log-ratio of a round in which only one side has the figure.
+_UNKNOWN = (-inf, inf)
 
 
 @dataclass(frozen=True)
 class Compared:
     """The log-ratios of a stack to its reference by round, for rounds with both. More is worse.
 
-    `bounds` are empty if the figures are exact enough. With several boots, both are medians of the rounds of each boot,
-    by its number.
+    `bounds` are empty if the figures are exact enough. Rounds in which only one side has the figure are only in there.
+    With several boots, both are medians of the rounds of each boot, by its number.
     """
 
     ratios: Mapping[int, float]
@@ -34,36 +37,48 @@ class Compared:
     @property
     def coarse(self) -> bool:
         """Whether the resolution of the figures limits the overhead's precision."""
-        return any(high - low > _COARSE for low, high in self.bounds.values())
+        return any(_COARSE < high - low < inf for low, high in self.bounds.values())
+
+    def part(self, start: int, end: float) -> Compared:
+        """Return the rounds from `start` up to before `end`, numbered from 0."""
+        return Compared(
+            {number - start: ratio for number, ratio in self.ratios.items() if start <= number < end},
+            {number - start: ends for number, ends in self.bounds.items() if start <= number < end},
+        )
 
 
 def compared(chain: ChainResults, step: str, stack: str, name: str) -> Compared:
     """Return the log-ratios of a metric. Empty if nothing compares."""
     metric = chain.metric(step, stack, name)
     samples, base = chain.of(step, stack), chain.of(step, chain.reference(stack))
-    rounds = [key for key in samples if name in _comparable(samples[key]) and name in _comparable(base.get(key))]
+    has = {key: (name in _comparable(samples[key]), name in _comparable(base[key])) for key in samples if key in base}
+    rounds = [key for key, both in has.items() if all(both)]
+    unknown = [key for key, both in has.items() if any(both) and not all(both)]
     pairs = [(samples[key].values[name], base[key].values[name]) for key in rounds]
     # A ratio needs two positive figures, or a resolution that replaces zero.
     if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
         return Compared({}, {})
-    of_metric: dict[str, Any] = {"better": metric.better, "resolution": metric.resolution}
-    ratios = _by_boot(chain, rounds, verdict.log_ratios(*zip(*pairs), **of_metric))
-    bounds = verdict.bounds(*zip(*pairs), **of_metric)
+    logs = verdict.log_ratios(*zip(*pairs), **_options(metric))
+    ratios = _by_boot(chain, rounds, logs)
+    bounds = verdict.bounds(*zip(*pairs), **_options(metric))
     if metric.unit == "B":
         # A device transfers whole sectors, so none are exactly none.
         bounds = [pair if any(figures) else (0.0, 0.0) for pair, figures in zip(bounds, pairs)]
-    lows, highs = (_by_boot(chain, rounds, [pair[side] for pair in bounds]) for side in (0, 1))
+    if not bounds and not unknown:
+        return Compared(ratios, {})
+    bounds = [*(bounds or [(ratio, ratio) for ratio in logs]), *[_UNKNOWN] * len(unknown)]
+    lows, highs = (_by_boot(chain, [*rounds, *unknown], [pair[side] for pair in bounds]) for side in (0, 1))
     return Compared(ratios, {number: (low, highs[number]) for number, low in lows.items()})
 
 
-def log_ratios(chain: ChainResults, step: str, stack: str, name: str) -> Mapping[int, float]:
-    """Return the log-ratios of a metric by round, or their median by boot. Empty if nothing compares."""
-    return compared(chain, step, stack, name).ratios
+def _options(metric: Metric) -> dict[str, Any]:
+    """Return the arguments of `verdict.log_ratios` for a metric."""
+    return {"better": metric.better, "resolution": metric.resolution}
 
 
-def _comparable(sample: Sample | None) -> Mapping[str, float]:
+def _comparable(sample: Sample) -> Mapping[str, float]:
     """Return a sample's figures, or none if the stack did not do its work."""
-    return sample.values if sample and not sample.incomplete else {}
+    return {} if sample.incomplete else sample.values
 
 
 def _by_boot(chain: ChainResults, rounds: list[RoundKey], values: list[float]) -> dict[int, float]:
@@ -73,36 +88,52 @@ def _by_boot(chain: ChainResults, rounds: list[RoundKey], values: list[float]) -
     boots: dict[int, list[float]] = {}
     for key, value in zip(rounds, values):
         boots.setdefault(key.boot, []).append(value)
-    return dict(enumerate(statistics.median(of_boot) for of_boot in boots.values()))
+    return {boot: statistics.median(of_boot) for boot, of_boot in boots.items()}
 
 
-def _boots(chain: ChainResults, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
-    """Return a figure for each boot of a stack and of its reference, or None if nothing is comparable.
+class _Boots(NamedTuple):
+    """The figures of the boots of a stack and of its reference, and the range of each boot."""
+
+    new: list[float]
+    old: list[float]
+    ranges: runs.Ranges
+
+
+def _boots(chain: ChainResults, step: str, stack: str, name: str) -> _Boots | None:
+    """Return the figures of the boots of a stack and of its reference, or None if nothing is comparable.
 
     A round's log-ratio is relative to the median of all these boots in that round, which removes a drift of the
-    machine. A boot's figure is the pseudo-median of the rounds that all boots have (Hodges & Lehmann).
+    machine. A boot's figure is the pseudo-median of the rounds that all boots ran and any of them has (Hodges &
+    Lehmann). Where a boot has none, the ratio could be any.
     """
     metric, sides = chain.metric(step, stack, name), (stack, chain.reference(stack))
-    boots: tuple[dict[int, dict[int, float]], ...] = ({}, {})
+    boots: tuple[dict[int, dict[int, float | None]], ...] = ({}, {})
     for side, rounds_of in zip(sides, boots):
         for key, sample in chain.of(step, side).items():
-            if name in _comparable(sample):
-                rounds_of.setdefault(key.boot, {})[key.number] = sample.values[name]
+            rounds_of.setdefault(key.boot, {})[key.number] = _comparable(sample).get(name)
     every = [rounds for rounds_of in boots for rounds in rounds_of.values()]
-    if metric is None or not all(boots) or not (shared := set(every[0]).intersection(*every)):
+    if metric is None or not all(boots):
         return None
-    if not metric.resolution and min(rounds[index] for rounds in every for index in shared) <= 0:
+    figures = {
+        index: [figure for rounds in every if (figure := rounds[index]) is not None]
+        for index in set(every[0]).intersection(*every)
+    }
+    typical = {index: statistics.median(of_round) for index, of_round in figures.items() if of_round}
+    if not typical or (not metric.resolution and min(min(figures[index]) for index in typical) <= 0):
         return None
-    typical = [statistics.median(rounds[index] for rounds in every) for index in shared]
 
-    def figure(rounds: dict[int, float]) -> float:
-        values = [rounds[index] for index in shared]
-        return runs.pseudo_median(
-            verdict.log_ratios(values, typical, better=metric.better, resolution=metric.resolution)
-        )
+    def logs(rounds: Mapping[int, float | None]) -> list[float]:
+        pairs = [(figure, typical[index]) for index in typical if (figure := rounds[index]) is not None]
+        return verdict.log_ratios(*zip(*pairs), **_options(metric)) if pairs else []
 
-    new, old = ([figure(rounds) for rounds in rounds_of.values()] for rounds_of in boots)
-    return new, old
+    def limits(known: list[float]) -> tuple[float, float]:
+        low, high = (runs.pseudo_median([*known, *[end] * (len(typical) - len(known))]) for end in _UNKNOWN)
+        return low, high
+
+    known = [[logs(rounds) for rounds in rounds_of.values()] for rounds_of in boots]
+    new, old = ([runs.pseudo_median(of_boot) for of_boot in side if of_boot] for side in known)
+    ranges_new, ranges_old = (list(map(limits, side)) for side in known)
+    return _Boots(new, old, (ranges_new, ranges_old)) if new and old else None
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------
@@ -113,10 +144,8 @@ def estimate(chain: ChainResults, step: str, stack: str, metric: str, rounds: Co
     if stack == chain.reference(stack):
         return None
     if not chain.paired:
-        sides = _boots(chain, step, stack, metric)
-        return runs.estimate(*sides, chain.looks.alpha) if sides else None
-    if not rounds.ratios:
-        return None
+        boots = _boots(chain, step, stack, metric)
+        return runs.estimate(boots.new, boots.old, chain.looks.alpha, ranges=boots.ranges) if boots else None
     judged = [
         judgement
         for judgement in chain.judgements_of(step, stack)
@@ -125,8 +154,10 @@ def estimate(chain: ChainResults, step: str, stack: str, metric: str, rounds: Co
     verdicts = [*(judgement.confirmed for judgement in judged), *(judgement.verdict for judgement in judged)]
     if final := next(filter(None, verdicts), None):
         return final.estimate
-    planned = _planned(chain, rounds.ratios)
-    return verdict.judge(planned, 0.0, _looks_of(chain, stack), bounds=rounds.bounds).estimate if planned else None
+    planned = _planned(chain, rounds)
+    if not planned.ratios:
+        return None
+    return verdict.judge(planned.ratios, 0.0, _looks_of(chain, stack), bounds=planned.bounds).estimate
 
 
 def _looks_of(chain: ChainResults, stack: str) -> Looks:
@@ -142,10 +173,9 @@ def _looks_of(chain: ChainResults, stack: str) -> Looks:
     return Looks.fixed(chain.looks.rounds[0], chain.looks.alpha)
 
 
-def _planned(chain: ChainResults, ratios: Mapping[int, float]) -> Mapping[int, float]:
-    if chain.confirmation is None:
-        return ratios
-    return {number: ratio for number, ratio in ratios.items() if number < chain.confirmation.start}
+def _planned(chain: ChainResults, rounds: Compared) -> Compared:
+    """Return the rounds without those that confirm failures."""
+    return rounds.part(0, chain.confirmation.start if chain.confirmation else inf)
 
 
 def _run(chain: ChainResults) -> int | None:
@@ -164,7 +194,7 @@ def judge_all(chain: ChainResults, step: str, stack: str, *budgets: Budget) -> N
 
 def judge(chain: ChainResults, step: str, stack: str, budget: Budget) -> Judgement:
     """Return the verdict on one budget with the samples so far."""
-    if not chain.of(step, stack):
+    if not chain.measures(step, stack):
         return Judgement(budget, unjudged=Unjudged.NOT_MEASURED)
     if chain.incomplete(step, stack):
         return Judgement(budget, unjudged=Unjudged.NOT_DONE)
@@ -186,20 +216,18 @@ def judge(chain: ChainResults, step: str, stack: str, budget: Budget) -> Judgeme
 def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
     """Judge an absolute limit by the stack's rounds alone."""
     # Rounds of several boots are numbered in a row.
-    numbered = {
-        key.boot * chain.rounds + key.number: sample[metric.name]
-        for key, sample in chain.of(step, stack).items()
-        if metric.name in sample.values
-    }
-    figures = _planned(chain, numbered)
-    if not figures:
-        return Judgement(budget, unjudged=Unjudged.NOT_MEASURED)
+    samples = {key.boot * chain.rounds + key.number: sample for key, sample in chain.of(step, stack).items()}
+    figures = {number: sample[metric.name] for number, sample in samples.items() if metric.name in sample.values}
     series = list(figures.values())
     # Zero is far below any limit, but has no logarithm.
     resolution = metric.resolution or limit * 1e-9
     ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
+    unknown = dict.fromkeys(samples.keys() - figures.keys(), _UNKNOWN)
+    rounds = _planned(chain, Compared(dict(zip(figures, ratios)), unknown))
+    if not rounds.ratios:
+        return Judgement(budget, unjudged=Unjudged.NOT_MEASURED)
     run = _run(chain) or chain.boots * chain.rounds
-    return Judgement(budget, verdict.judge(dict(zip(figures, ratios)), 0.0, chain.looks, run))
+    return Judgement(budget, verdict.judge(rounds.ratios, 0.0, chain.looks, run, rounds.bounds))
 
 
 def _judge_rounds(
@@ -207,11 +235,12 @@ def _judge_rounds(
 ) -> Judgement:
     """Judge an overhead by rounds of one boot. Each round is a pair of the stack and its reference."""
     rounds = compared(chain, step, stack, metric.name)
-    if not (planned := _planned(chain, rounds.ratios)):
+    planned = _planned(chain, rounds)
+    if not planned.ratios:
         figures = [chain.series(step, name, metric.name) for name in (stack, chain.reference(stack))]
         no_ratio = not metric.resolution and all(figures) and min(map(min, figures)) <= 0
         return Judgement(budget, unjudged=Unjudged.UNFIT if no_ratio else Unjudged.NO_BASELINE)
-    judged = verdict.judge(planned, overhead, chain.looks, _run(chain), rounds.bounds)
+    judged = verdict.judge(planned.ratios, overhead, chain.looks, _run(chain), planned.bounds)
     confirmed = _confirm(chain, rounds, overhead) if judged.outcome == "fail" else None
     return Judgement(budget, judged, confirmed=confirmed)
 
@@ -222,21 +251,21 @@ def _confirm(chain: ChainResults, rounds: Compared, overhead: float) -> Verdict 
         return None
     start, looks = chain.confirmation.start, chain.confirming
     # Later rounds that ran for other stacks are not part of the plan.
-    fresh = {number - start: ratio for number, ratio in rounds.ratios.items() if 0 <= number - start < looks.max_rounds}
-    if not fresh:
+    fresh = rounds.part(start, start + looks.max_rounds)
+    if not fresh.ratios:
         return None
-    bounds = {number - start: pair for number, pair in rounds.bounds.items()}
-    return verdict.judge(fresh, overhead, looks, min(chain.rounds - start, looks.max_rounds), bounds)
+    run = min(chain.rounds - start, looks.max_rounds)
+    return verdict.judge(fresh.ratios, overhead, looks, run, fresh.bounds)
 
 
 def _judge_boots(
     chain: ChainResults, step: str, stack: str, metric: Metric, budget: Budget, overhead: float
 ) -> Judgement:
     """Judge an overhead between boots. Each boot is one figure, and there are no pairs."""
-    sides = _boots(chain, step, stack, metric.name)
-    if sides is None:
+    boots = _boots(chain, step, stack, metric.name)
+    if boots is None:
         return Judgement(budget, unjudged=Unjudged.NO_BASELINE)
-    judged = runs.judge(*sides, overhead, chain.looks.alpha)
+    judged = runs.judge(boots.new, boots.old, overhead, chain.looks.alpha, boots.ranges)
     return Judgement(budget, judged, unjudged=None if judged else Unjudged.FEW_BOOTS)
 
 

@@ -54,7 +54,7 @@ def with_all_steps(
 ) -> dict[str, dict[str, Estimate]]:
     """Return the estimates of all steps for each stack that has them, without controls, references and emulated CPUs.
 
-    A step that lacks rounds on a stack has no estimate here. A stack that failed has not won.
+    A step that lacks rounds or figures on a stack has no estimate here. A stack that failed has not won.
     """
     estimates = {
         stack: {
@@ -65,9 +65,14 @@ def with_all_steps(
         for stack in chain.stacks
     }
     every = {step for steps in estimates.values() for step in steps}
-    left_out = [stack for stack in chain.stacks if stack in chain.controls or chain.is_emulated(stack)]
     return {
-        stack: steps for stack, steps in estimates.items() if steps and steps.keys() == every and stack not in left_out
+        stack: steps
+        for stack, steps in estimates.items()
+        if steps
+        and steps.keys() == every
+        and not any(cost.missing for cost in steps.values())
+        and stack not in chain.controls
+        and not chain.is_emulated(stack)
     }
 
 

@@ -36,7 +36,7 @@ def figures(readings: Readings, step: str, stack: str, *, full: bool) -> Figures
 def facts(readings: Readings, step: str, stack: str) -> dict[str, Any]:
     """Return the facts about a step on a stack, for records of other programs. Empty if nothing was measured."""
     chain, samples, whole = readings.chain, readings.chain.of(step, stack), readings.derived(step, stack)
-    if not samples:
+    if not chain.measures(step, stack):
         return {}
     facts: dict[str, Any] = msgspec.to_builtins(
         {

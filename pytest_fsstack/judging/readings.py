@@ -52,7 +52,12 @@ class Readings:
         readings = {name: reading for name in chosen if (reading := self.of(step, stack, name))}
         outcome, incomplete = chain.worst(step, stack), chain.incomplete(step, stack)
         return Derived(
-            len(samples), outcome, self.doubts(step, stack), incomplete, chain.expected(step, stack), readings
+            sum(bool(sample.values) for sample in samples.values()),
+            outcome,
+            self.doubts(step, stack),
+            incomplete,
+            chain.expected(step, stack),
+            readings,
         )
 
     def median(self, step: str, stack: str, metric: str = "seconds") -> float | None:

@@ -8,6 +8,9 @@ the two sides are formed.
 - *fail* is reached if at most c of them are at or below the limit log(1 + budget), *pass* if at most c are above it.
 - The interval reaches from the (c + 1)-th lowest to the (c + 1)-th highest.
 
+A run of which not all is known has the smallest and largest figure that it could have. *fail* then takes the smallest
+differences, *pass* the largest ones, and the interval reaches from the one to the other.
+
 c is that of the exact Mann-Whitney test, counted in integers (Hollander, Wolfe & Chicken, *Nonparametric Statistical
 Methods*, 3rd ed., Wiley 2014, sections 4.1 to 4.3).
 """
@@ -19,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, product
 from math import comb, inf, isfinite, log1p
 
 from pytest_fsstack.judging.verdict import GRID, overhead_beside
@@ -28,6 +31,10 @@ from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
 #: The smallest number of runs per side for a verdict, at any error rate. With two, no one could tell which is the
 #: outlier.
 MIN_RUNS = 3
+
+
+#: The smallest and largest figure that each run of the new and of the old side could have.
+Ranges = tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]
 
 
 @cache
@@ -68,48 +75,64 @@ def pseudo_median(values: Sequence[float]) -> float:
     return statistics.median((one + other) / 2 for index, one in enumerate(values) for other in values[index:])
 
 
-def estimate(new: Sequence[float], old: Sequence[float], alpha: float, *, around: float = 0.0) -> Estimate:
+def estimate(
+    new: Sequence[float], old: Sequence[float], alpha: float, *, around: float = 0.0, ranges: Ranges | None = None
+) -> Estimate:
     """Estimate the overhead of the new runs from one logarithm per run, with its 1 - 2 alpha confidence interval.
 
     `around` is the overhead at which equality must be exact: the budget, if there is one. The result's `rounds` is the
     smaller number of runs. Raises ValueError if a side is empty, or a logarithm is not finite.
     """
-    excesses = _excesses(new, old, around)
-    cut = boundary(len(new), len(old), alpha) + 1
+    if not new or not old or not all(map(isfinite, [*new, *old])):
+        raise ValueError(f"both sides need one run or more, each a finite logarithm (got {new} and {old})")
+    excesses = sorted(_excess(one, other, around) for one in new for other in old)
+    sizes, least, largest = _extremes(new, old, around, ranges)
+    cut = boundary(*sizes, alpha) + 1
     middle, odd = divmod(len(excesses), 2)
     twice = 2 * excesses[middle] if odd else excesses[middle - 1] + excesses[middle]
     return Estimate(
         overhead=overhead_beside(around, twice, 2),
-        low=overhead_beside(around, excesses[cut - 1], 1) if cut else -1.0,
-        high=overhead_beside(around, excesses[-cut], 1) if cut else inf,
+        low=overhead_beside(around, least[cut - 1], 1) if cut and isfinite(least[cut - 1]) else -1.0,
+        high=overhead_beside(around, largest[-cut], 1) if cut and isfinite(largest[-cut]) else inf,
         confidence=1 - 2 * alpha,
-        rounds=min(len(new), len(old)),
+        rounds=min(sizes),
+        missing=sum(low < high for side in ranges or () for low, high in side),
     )
 
 
-def judge(new: Sequence[float], old: Sequence[float], budget: float, alpha: float) -> Verdict | None:
+def judge(
+    new: Sequence[float], old: Sequence[float], budget: float, alpha: float, ranges: Ranges | None = None
+) -> Verdict | None:
     """Judge the overhead of the new runs against `budget` (0.3 is 30 %). Return None if there are too few runs.
 
     A false *fail*, and a false *pass*, have at most the probability `alpha` if runs of both sides are exchangeable at
     the budget. Raises ValueError as `estimate`.
     """
-    excesses = _excesses(new, old, budget)
-    limit = boundary(len(new), len(old), alpha)
-    if limit < 0 or min(len(new), len(old)) < MIN_RUNS:
+    sizes, least, largest = _extremes(new, old, budget, ranges)
+    limit = boundary(*sizes, alpha)
+    if limit < 0 or min(sizes) < MIN_RUNS:
         return None
-    above = sum(excess > 0 for excess in excesses)
     outcome: Outcome = "inconclusive"
-    if len(excesses) - above <= limit:
+    if sum(excess <= 0 for excess in least) <= limit:
         outcome = "fail"
-    elif above <= limit:
+    elif sum(excess > 0 for excess in largest) <= limit:
         outcome = "pass"
-    numbers = estimate(new, old, alpha, around=budget)
-    return Verdict(outcome, numbers, budget, Looks.fixed(numbers.rounds, alpha), 1, runs=(len(new), len(old)))
+    numbers = estimate(new, old, alpha, around=budget, ranges=ranges)
+    return Verdict(outcome, numbers, budget, Looks.fixed(numbers.rounds, alpha), 1, runs=sizes)
 
 
-def _excesses(new: Sequence[float], old: Sequence[float], around: float) -> list[int]:
-    """Return the excesses of all differences over a limit, in whole steps of the grid, ascending."""
-    if not new or not old or not all(map(isfinite, [*new, *old])):
-        raise ValueError(f"both sides need one run or more, each a finite logarithm (got {new} and {old})")
-    limit = log1p(around)
-    return sorted(round((one - other - limit) / GRID) for one in new for other in old)
+def _extremes(
+    new: Sequence[float], old: Sequence[float], around: float, ranges: Ranges | None
+) -> tuple[tuple[int, int], list[float], list[float]]:
+    """Return the numbers of runs of both sides, and the smallest and largest excesses over a limit, ascending."""
+    ranges = ranges or ([(value, value) for value in new], [(value, value) for value in old])
+    pairs = list(product(*ranges))
+    least = sorted(_excess(low, high, around) for (low, _), (_, high) in pairs)
+    largest = sorted(_excess(high, low, around) for (_, high), (low, _) in pairs)
+    return (len(ranges[0]), len(ranges[1])), least, largest
+
+
+def _excess(new: float, old: float, around: float) -> float:
+    """Return the excess of a difference over a limit, in whole steps of the grid."""
+    excess = new - old - log1p(around)
+    return round(excess / GRID) if isfinite(excess) else excess

@@ -22,7 +22,8 @@ interval has nothing in common with those before. An estimate beyond an end of t
 counting is on integers, and one count is behind the estimate, the interval and the verdict.
 
 Figures may be known only to a resolution, such as the tick of a clock. *fail* then takes the least ratios that the true
-figures can have, *pass* the largest ones, and the interval reaches from the one to the other.
+figures can have, *pass* the largest ones, and the interval reaches from the one to the other. A round in which only one
+side has the figure could have any ratio, so it counts against both verdicts.
 
 An *overhead* is a ratio minus 1, as a plain number (0.3 is 30 %), oriented so that more is worse.
 """
@@ -160,7 +161,8 @@ def judge(
     log-ratios if pairs were lost. If it is between two looks (an interrupted session), the rounds since the last look
     form a block. From the middle of the plan on, a plan with several looks gives up if twice its statistic,
     extrapolated to the end, would not reach the last boundary. Further rounds can still decide a budget that was given
-    up. ``bounds`` are the possible ranges of the log-ratios, if a resolution limits them.
+    up. ``bounds`` are the possible ranges of the log-ratios, if a resolution limits them. Rounds that are only in there
+    count too: in them, only one side has a figure.
 
     A metric that equals its budget in every round passes. Equality is to nine decimals of the log-ratio. A Walsh
     average at the limit does not count as above it, which makes *fail* conservative. *pass* is conservative too: a
@@ -172,12 +174,14 @@ def judge(
         raise ValueError(f"a budget must be an overhead above -1, which is -100 % (got {budget})")
     if not ratios or not all(map(isfinite, ratios.values())):
         raise ValueError(f"one finite log-ratio a round is needed, for one round or more (got {list(ratios.values())})")
-    run = max(max(ratios) + 1, run or 0)
+    bounds = bounds or {}
+    numbers = sorted({*ratios, *bounds})
+    run = max(numbers[-1] + 1, run or 0)
     last = looks.block_of(run - 1)
-    evidence = _Evidence(ratios, bounds or {}, looks, budget)
+    evidence = _Evidence(ratios, bounds, looks, budget)
     outcome: Outcome = "inconclusive"
     look, decided_after, given_up = last + 1, None, False
-    for number, block in enumerate(_blocks(ratios, looks, last), 1):
+    for number, block in enumerate(_blocks(numbers, looks, last), 1):
         evidence.add(block, run if number > last else looks.rounds[number - 1])
         if decided_after is None and evidence.rounds:
             outcome = evidence.outcome()
@@ -226,12 +230,12 @@ def _whole(looks: Looks) -> tuple[float, ...]:
     return tuple(deviations)
 
 
-def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[int]]:
-    """Return the numbers of the rounds in each block."""
+def _blocks(numbers: list[int], looks: Looks, last: int) -> list[list[int]]:
+    """Return the ascending numbers of the rounds in blocks."""
     if last == 0:
-        return [sorted(ratios)]
+        return [numbers]
     blocks: list[list[int]] = [[] for _ in range(last + 1)]
-    for number in sorted(ratios):
+    for number in numbers:
         blocks[looks.block_of(number)].append(number)
     return blocks
 
@@ -240,14 +244,17 @@ class _Averages:
     """Walsh averages of the rounds up to a look, as excesses over a limit in half steps of the grid."""
 
     def __init__(self, ratios: Mapping[int, float], limit: float) -> None:
-        self._excesses = {number: round((ratio - log1p(limit)) / GRID) for number, ratio in ratios.items()}
+        self._excesses = {
+            number: round((ratio - log1p(limit)) / GRID) if isfinite(ratio) else ratio
+            for number, ratio in ratios.items()
+        }
         #: The block sizes of each look: one, or several if a single one would take too long to count.
         self.sizes: tuple[tuple[int, ...], ...] = ()
-        self.ordered: list[int] = []
+        self.ordered: list[float] = []
 
     def add(self, numbers: Sequence[int]) -> None:
         """Add the rounds up to the next look."""
-        parts = _split([self._excesses[number] for number in numbers])
+        parts = _split([self._excesses[number] for number in numbers if number in self._excesses])
         self.ordered += [one + other for part in parts for index, one in enumerate(part) for other in part[index:]]
         self.ordered.sort()
         self.sizes += (tuple(map(len, parts)),)
@@ -269,7 +276,7 @@ class _Averages:
         return (self.above - total / 2) / sqrt(variance) if total else 0.0
 
     @property
-    def median(self) -> int:
+    def median(self) -> float:
         """Return twice the median, which is always a whole number."""
         middle, odd = divmod(len(self.ordered), 2)
         return 2 * self.ordered[middle] if odd else self.ordered[middle - 1] + self.ordered[middle]
@@ -285,9 +292,11 @@ class _Evidence:
         self.middle = self.least = self.largest = _Averages(ratios, around)
         if bounds:
             self.least, self.largest = (
-                _Averages({number: bounds[number][side] for number in ratios}, around) for side in (0, 1)
+                _Averages({**ratios, **{number: pair[side] for number, pair in bounds.items()}}, around)
+                for side in (0, 1)
             )
-        self.rounds = 0
+        self.rounds = self.missing = 0
+        self._ratios = ratios
         self._shares: tuple[float, ...] = ()
         self._low, self._high = -inf, inf
         self._agrees = True
@@ -297,6 +306,7 @@ class _Evidence:
         for averages in {self.middle, self.least, self.largest}:
             averages.add(numbers)
         self.rounds += len(numbers)
+        self.missing += sum(number not in self._ratios for number in numbers)
         self._shares += (self.looks.share_spent(end),)
         low, high = self._ends()
         self._agrees = max(low, self._low) <= min(high, self._high)
@@ -310,7 +320,7 @@ class _Evidence:
         return smallest[low] if low >= 0 else -inf, largest[-high - 1] if high >= 0 else inf
 
     def _boundary(self, alpha: float) -> int:
-        return boundaries(self.middle.sizes, tuple(alpha * share for share in self._shares))[-1]
+        return boundaries(self.least.sizes, tuple(alpha * share for share in self._shares))[-1]
 
     def outcome(self) -> Outcome:
         """Return the outcome of this look: inconclusive if its interval does not intersect the earlier ones."""
@@ -321,24 +331,25 @@ class _Evidence:
         return "pass" if self.largest.above <= self._boundary(self.looks.alpha) else "inconclusive"
 
     def coarse(self) -> bool:
-        """Return whether only the resolution prevents a decision."""
-        half = len(self.middle.ordered) / 2
+        """Return whether only what figures leave open prevents a decision."""
+        half = len(self.least.ordered) / 2
         fails = self.middle.below <= self._boundary(self.looks.failing) and self.least.below >= half
         return fails or (self.middle.above <= self._boundary(self.looks.alpha) and self.largest.above >= half)
 
     def hopeless(self) -> bool:
         """Whether the rest of the plan would hardly decide."""
-        looks, number = self.looks, len(self.middle.sizes)
+        looks, number = self.looks, len(self.least.sizes)
         share = looks.rounds[number - 1] / looks.max_rounds
         if share < 0.5 or share == 1 or not self.rounds:
             return False
         # The remaining blocks are complete, as planned.
         later = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))
-        sizes = (*self.middle.sizes, *later)
+        sizes = (*self.least.sizes, *later)
         shares = (*self._shares, *map(looks.share_spent, looks.rounds[number:]))
         total, variance = _moments(sizes)
         boundary = boundaries(sizes, tuple(looks.alpha * share for share in shares))[-1]
-        return abs(self.middle.z) / sqrt(share) < (total / 2 - boundary) / sqrt(variance) / 2
+        strength = max(self.least.z, -self.largest.z)
+        return strength / sqrt(share) < (total / 2 - boundary) / sqrt(variance) / 2
 
     def estimate(self) -> Estimate:
         """Return the estimate of all rounds so far."""
@@ -349,6 +360,7 @@ class _Evidence:
             high=overhead_beside(self.around, self._high, 2) if isfinite(self._high) else inf,
             confidence=self.looks.confidence,
             rounds=self.rounds,
+            missing=self.missing,
         )
 
 
@@ -365,7 +377,7 @@ def overhead_beside(limit: float, excess: float, parts: int) -> float:
     return max(overhead, nextafter(limit, inf)) if excess > 0 else min(overhead, nextafter(limit, -inf))
 
 
-def _split(block: list[int]) -> list[list[int]]:
+def _split(block: list[float]) -> list[list[float]]:
     """Split a block into as few equal parts as can be counted fast. The order of the rounds stays."""
     parts = max(1, ceil(len(block) / LARGEST_BLOCK))
     edges = [len(block) * part // parts for part in range(parts + 1)]
@@ -388,6 +400,11 @@ def advice(verdict: Verdict) -> str:
     if verdict.outcome != "inconclusive":
         return ""
     numbers, looks = verdict.estimate, verdict.looks
+    if numbers.missing:
+        return (
+            f"record the figure in every round: only one side has it in {numbers.missing} of "
+            f"{counted(numbers.rounds, 'boot' if verdict.runs else 'round')}, which count against both verdicts"
+        )
     if verdict.coarse:
         return "more rounds do not settle it, a workload that takes longer or a figure with a finer resolution may"
     if not verdict.runs and (numbers.rounds < looks.minimum_rounds or not numbers.has_interval):
@@ -462,8 +479,10 @@ def describe(verdict: Verdict) -> str:
     if numbers.has_interval:
         interval = f"{confidence} interval {unit.interval(numbers.low, numbers.high, budgets).strip('()')}"
     else:
-        interval = f"too few rounds for a {confidence} interval"
+        interval = f"no {confidence} interval" if numbers.missing else f"too few rounds for a {confidence} interval"
     number = "{} against {} boots".format(*verdict.runs) if verdict.runs else counted(numbers.rounds, "round")
+    if numbers.missing:
+        number += f" ({numbers.missing} of them with a figure on one side only)"
     overhead = unit.signed(numbers.overhead, budgets).removeprefix("+")
     return f"overhead {overhead} ({interval}), budget {unit.limit(verdict.budget)}, {number}{_ending(verdict)}"
 
@@ -471,6 +490,6 @@ def describe(verdict: Verdict) -> str:
 def _ending(verdict: Verdict) -> str:
     if verdict.stopped_early:
         return f", decided after {verdict.decided_after}"
-    if verdict.coarse:
+    if verdict.coarse and not verdict.estimate.missing:
         return ", known only to the resolution of the figures"
     return ", given up: not decidable here" if verdict.given_up else ""

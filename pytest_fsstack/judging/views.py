@@ -140,7 +140,7 @@ class Views:
         for stack in between.stacks:
             reference = between.reference(stack)
             for step in between.steps if stack != reference and stack not in between.controls else ():
-                if between.of(step, stack) or between.of(step, reference):
+                if between.measures(step, stack) or between.measures(step, reference):
                     self.judgements.setdefault(step, {})[stack] = [self._of_boots(judge(between, step, stack, budget))]
 
     def _of_boots(self, judgement: Judgement) -> Judgement:

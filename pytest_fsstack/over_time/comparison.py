@@ -26,6 +26,7 @@ from pytest_fsstack.units import counted
 
 ONE_RUN_EACH = "one run each, so it is unknown how much runs differ"
 NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
+LACKS_ROUNDS = "in some rounds, only the stack or its reference has a figure: there is no ratio of all rounds to judge"
 NO_BUDGET = "not judged: this step has budgets, and none in this metric"
 REFERENCE_BYTES = "the bytes of the reference itself, against its earlier runs of this machine"
 #: The error rate of warnings, shared among all series.
@@ -259,8 +260,13 @@ def _is_judged(
     """Whether a limit judges a series. For a reference, it judges the bytes."""
     if any(not figure.reading.reference for figure in now):
         return any(figure.reading.metric.unit == "B" for figure in now)
-    has_ratio = any(figure.ratio is not None for figure in (*now, *then))
+    has_ratio = any(figure.ratio is not None or _lacks_rounds(figure.reading) for figure in (*now, *then))
     return has_ratio and is_limited(key.measure, measures)
+
+
+def _lacks_rounds(reading: Reading) -> bool:
+    """Whether only one side of a ratio has a figure in some rounds."""
+    return reading.estimate is not None and reading.estimate.missing > 0
 
 
 def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, RunFigure]:
@@ -300,8 +306,13 @@ def _run_figure(readings: Readings, step: str, stack: str, reading: Reading) -> 
 
 
 def _ratio(readings: Readings, reading: Reading, base: Reading | None) -> float | None:
-    """Return the typical logarithm of a stack over its reference, or None if one of them is only noise."""
+    """Return the typical logarithm of a stack over its reference.
+
+    None if one of them is only noise, or has no figure in some rounds.
+    """
     if not reading.reference or base is None or min(reading.median, base.median) <= reading.metric.resolution:
+        return None
+    if reading.estimate is None or reading.estimate.missing:
         return None
     if not readings.chain.paired:
         # Boots of two stacks are not paired, so there are no ratios of rounds.
@@ -356,6 +367,8 @@ class _Judge:
             compared = replace(self, limit=None).change(key, now, then)
             return replace(compared, is_judged=False, explanation=f"{key}: {NO_BUDGET}" if compared.explanation else "")
         ratios_now, ratios_then = _ratios(change.now), _ratios(change.then)
+        if any(_lacks_rounds(run.reading) for run in change.now):
+            return replace(change, explanation=LACKS_ROUNDS)
         if not ratios_now or not ratios_then:
             return replace(change, explanation=NO_RATIO if ratios_now or ratios_then else "")
         if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:

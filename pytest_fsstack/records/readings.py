@@ -45,7 +45,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """What is known of a step on a stack. `samples` is the number of its samples."""
+    """What is known of a step on a stack. `samples` is the number of its samples that have figures."""
 
     samples: RoundNumber = 0
     #: The worst outcome. Null without a budget.

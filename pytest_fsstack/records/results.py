@@ -285,8 +285,10 @@ class ChainResults(msgspec.Struct):
                 yield step, stack, self.of(step, stack)
 
     def measures(self, step: str, stack: str) -> bool:
-        """Whether a step has samples on a stack."""
-        return bool(self.known(step, stack).samples if self.derived else self.of(step, stack))
+        """Whether a step has figures on a stack."""
+        if self.derived:
+            return self.known(step, stack).samples > 0
+        return any(sample.values for sample in self.of(step, stack).values())
 
     def incomplete(self, step: str, stack: str) -> str:
         """Return why a stack did not do its work in some round of a step, or an empty text."""

@@ -88,7 +88,7 @@ METRICS = {
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """The figures of one timed block in one round, by metric."""
 
-    #: In the unit of the metric.
+    #: In the unit of the metric. Empty if the step ran without a timed block, but has figures in other rounds.
     values: Mapping[str, NotNegative]
     #: Metrics that are not in `METRICS`. A chain stores them once per step.
     metrics: Mapping[str, Metric] = {}

@@ -102,6 +102,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
     ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
     confidence is a lower bound, because the exact distribution is discrete. Over several hosts, ``rounds`` are hosts.
+    ``missing`` of the rounds have a figure on one side only, so their ratio could be any.
     """
 
     overhead: OverheadNumber
@@ -109,6 +110,7 @@ class Estimate(msgspec.Struct, frozen=True):
     high: End
     confidence: float
     rounds: RoundNumber
+    missing: RoundNumber = 0
 
     def __post_init__(self) -> None:
         if self.high is None:
@@ -136,7 +138,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     ``look`` is the number (from 1) of the look that decided or gave up, or else of the last one. ``decided_after`` is
     the number of rounds that decided; the estimate includes later rounds. ``given_up``: inconclusive, and further
-    rounds would hardly have decided it. ``coarse``: inconclusive only because of the resolution of the figures. ``z``
+    rounds would hardly have decided it. ``coarse``: inconclusive only because of what figures leave open. ``z``
     is the excess of averages above the limit over the number expected at the limit, in standard deviations. ``runs``
     are the numbers of boots of both sides, if boots were compared (`judging.runs`).
     """

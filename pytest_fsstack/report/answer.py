@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pytest_fsstack import units
 from pytest_fsstack.judging import control, describe
 from pytest_fsstack.judging.describe import EMULATED
-from pytest_fsstack.judging.overall import weights, with_all_steps
+from pytest_fsstack.judging.overall import main_metric, weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
@@ -139,6 +139,8 @@ def _why_missing(chain: ChainResults, stack: str) -> str:
     """Return why a stack has no overall cost, without what to do about it."""
     measured = any(chain.measures(step, stack) for step in chain.steps)
     unexplained = "nothing to compare with" if measured else "no timed block ran"
+    if any((cost := chain.overhead(step, stack, main_metric(chain, step))) and cost.missing for step in chain.steps):
+        unexplained = "in some rounds, only it or its reference has a figure"
     note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), unexplained)
     # What to do follows the first colon outside of parentheses.
     return re.split(r": (?![^(]*\))", note, maxsplit=1)[0]

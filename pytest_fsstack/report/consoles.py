@@ -149,7 +149,7 @@ def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
 def _lines(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
     if incomplete := chain.incomplete(step, stack):
         yield f"did not do the work: {incomplete}"
-    elif chain.of(step, stack):
+    elif chain.measures(step, stack):
         yield from _figures(chain, step, stack)
         yield from (judgement_in_words(chain, step, stack, judgement) for judgement in chain.judgements_of(step, stack))
 

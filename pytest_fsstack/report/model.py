@@ -17,6 +17,7 @@ from pytest_fsstack.records.results import ChainResults, Judgement, Results, Sta
 from pytest_fsstack.records.sample import METRICS, Metric
 from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.report.wording import (
+    ANY_RATIO,
     AS_EXPECTED,
     COARSE,
     COLOURS,
@@ -26,7 +27,7 @@ from pytest_fsstack.report.wording import (
     Ending,
     ending_of,
 )
-from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
+from pytest_fsstack.units import OverheadUnit, counted, first_names, format_quantity, format_size, percent
 
 #: Metrics that are always measured, but only shown on request.
 DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
@@ -199,6 +200,8 @@ class Figure:
         """Return the interval as text, in parentheses."""
         if self.estimate is None or (self.is_so_far and not self.estimate.has_interval):
             return ""
+        if self.estimate.missing and not self.estimate.has_interval:
+            return "(no interval)"
         return unit.interval(self.estimate.low, self.estimate.high, self.limits)
 
     def cell(self, unit: OverheadUnit) -> Cell:
@@ -312,6 +315,7 @@ class View:
         return [
             *(Remark(text, CONTRADICTS) for text in self.contradictions),
             *(Remark(text, COARSE) for text in self.coarse),
+            *map(Remark, self.missing),
             *map(Remark, remarks(self.chain)),
         ]
 
@@ -325,6 +329,20 @@ class View:
             if (reading := self.chain.reading(step, stack, metric)) and reading.coarse
         ]
         return [f"known only to the resolution of the figures: {first_names(names)}"] if names else []
+
+    @property
+    def missing(self) -> list[str]:
+        """Return a line about overheads of which only one side has the figure in some rounds, if there are any."""
+        cells = [
+            f"{step} on {stack} ({metric}: {estimate.missing} of {counted(estimate.rounds, unit)})"
+            for unit in ["round" if self.chain.paired and self.chain.boots == 1 else "boot"]
+            for metric in self._remarked
+            for step, stack in places(self.chain)
+            if (estimate := self.chain.overhead(step, stack, metric)) and estimate.missing
+        ]
+        if not cells:
+            return []
+        return [f"a stack or its reference has no figure where the other has one: {first_names(cells)}. {ANY_RATIO}"]
 
     @property
     def contradictions(self) -> list[str]:

@@ -20,6 +20,8 @@ Ending = Literal["kept", "broken", "broken as expected", "undecided", "not judge
 AS_EXPECTED: Ending = "broken as expected"
 #: Marks an overhead that is known only to the resolution of its figures.
 COARSE = "~"
+#: What figures mean that only one side has.
+ANY_RATIO = "Such rounds could have any ratio, so they count against both verdicts"
 #: Marks an overhead that seems to contradict the medians beside it.
 CONTRADICTS = "\N{NOT EQUAL TO}"
 

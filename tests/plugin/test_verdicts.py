@@ -293,3 +293,38 @@ def test_junit_has_few_properties_or_none(project: Project, detail: str | None) 
             names = {each.get("name", "").removeprefix("fsstack_") for each in case.iter("property")}
             cost = {"cost", "cost_estimate", "cost_low", "cost_high", "cost_budget"}
             assert names == {"summary", "verdict", "rounds", "seconds"} | cost
+
+
+# A timeout leaves no figure of the slow rounds, and in the second test no timed block at all.
+MISSING = """
+import pytest
+
+number = dict.fromkeys(("plain", "same"), 0)
+
+@pytest.mark.fsstack("plain", "same = plain")
+class TestCost:
+    @pytest.mark.fsstack_budget(overhead=0.5, metric="cost")
+    def test_metric(self, fsstack, timed):
+        number[fsstack.stack.id] += 1
+        with timed(cold=False):
+            pass
+        if fsstack.stack.id == "plain" or number["same"] % 3:
+            timed.record("cost", 1)
+
+    @pytest.mark.fsstack_budget(overhead=90)
+    def test_block(self, fsstack, timed):
+        if fsstack.stack.id == "plain" or number["same"] % 3:
+            with timed(cold=False):
+                pass
+"""
+
+
+def test_rounds_without_a_figure_on_one_side_are_named_and_do_not_pass(project: Project) -> None:
+    project.write(MISSING)
+    result = project.run("-v", "-rs", "--fsstack-rounds=12", "--fsstack-report=json=r.json")
+    result.assert_outcomes(passed=2, skipped=2)
+    text = result.stdout.str()
+    assert text.count("4 of 12 rounds") >= 3
+    chain = chains_of(project.pytester.path / "r.json")[0]
+    assert [len(samples) for samples in chain.samples["block"]["same"].values()] == [12]
+    assert project.run("--fsstack-rounds=12", "--fsstack-strict").ret == pytest.ExitCode.TESTS_FAILED

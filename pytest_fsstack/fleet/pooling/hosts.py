@@ -32,6 +32,7 @@ from pytest_fsstack.records.results import (
     View,
 )
 from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.units import counted
 
 
 class HostReading(NamedTuple):
@@ -85,7 +86,8 @@ def read(path: Path) -> SessionFile:
     for chain in results.chains:
         _add(session, Readings(chain))
     if not session.readings:
-        raise ValueError("no overhead was measured in this session")
+        reasons = "; ".join(dict.fromkeys(session.notes.values()))
+        raise ValueError(": ".join(filter(None, ["no overhead was measured in this session", reasons])))
     return session
 
 
@@ -112,6 +114,9 @@ def _add(session: SessionFile, readings: Readings) -> None:
                 if incomplete or reading is None or reference is None or not _is_ratio(reading, base):
                     # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
                     lacking = "not measured" if is_measured and (judgements or metric == "seconds") else ""
+                    if reading and reading.estimate and reading.estimate.missing:
+                        rounds = counted(reading.estimate.missing, "round")
+                        lacking = f"only it or its reference has a figure in {rounds}"
                     if reason := incomplete or chain.note(step, stack) or lacking:
                         session.notes[key] = reason
                     continue
@@ -123,7 +128,7 @@ def _add(session: SessionFile, readings: Readings) -> None:
 
 def _is_ratio(reading: Reading, base: Reading | None) -> bool:
     """Whether there is an overhead, and the figures of a stack and its reference are more than noise."""
-    if reading.estimate is None or reading.estimate.overhead <= -1 or base is None:
+    if reading.estimate is None or reading.estimate.missing or reading.estimate.overhead <= -1 or base is None:
         return False
     return min(reading.median, base.median) > reading.metric.resolution
 

@@ -75,6 +75,15 @@ def test_a_limit_is_judged_over_hosts(said: Said, limit: str, code: int, outcome
     assert bool(re.match(r"fsstack: pool: .*\b8 hosts\b", strict.splitlines()[-1])) == (outcome != "pass")
 
 
+def test_a_host_with_figures_on_one_side_only_in_some_rounds_does_not_count(said: Said) -> None:
+    results = session(0, OVERHEADS[0])
+    results.chains[0].samples["write"]["luks"][0][3] = Sample({})
+    save("hosts/host0.json", results)
+    assert "1 round" in said("hosts", "--limit", "60%", "--json", "pool.json", code=0)
+    assert [figure["host"] for figure in pooled()["hosts"]] == [f"host{number}" for number in range(1, 8)]
+    said("hosts", "--limit", "60%", "--strict", code=1)
+
+
 def test_a_limit_is_judged_on_stacks_without_a_budget_of_their_own(said: Said) -> None:
     for number, overhead in enumerate(OVERHEADS):
         results = session(number, overhead, 0.9)

@@ -499,3 +499,16 @@ def test_a_limit_has_a_power_for_boots_that_are_not_paired() -> None:
         results.chains[0].paired = False
     (series,) = comparison.outlook(then, 0.05)
     assert series.power
+
+
+def test_a_run_that_lacks_figures_on_one_side_is_undecided_and_earlier_ones_do_not_count() -> None:
+    lacking = run(rounds=8)
+    lacking.chains[0].samples["write"]["luks"][0][3] = Sample({})
+    runs = [run(rounds=8) for _ in range(3)]
+    assert only(compare(runs, runs, limit=0.05)).outcome == "pass"
+    for now, then in ([lacking] * 3, runs), ([lacking] * 3, [lacking] * 3):
+        # With --fsstack-strict, a series that is judged fails without an outcome.
+        (change,) = compare(now, then, limit=0.05).judged
+        assert (change.outcome, change.explanation) == (None, comparison.LACKS_ROUNDS)
+    (change,) = compare(runs, [lacking] * 3, limit=0.05).judged
+    assert change.outcome is None
