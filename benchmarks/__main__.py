@@ -11,6 +11,7 @@ run by name only:
 - ``pool`` times `fsstack pool` on the files of 200 hosts.
 - ``reports`` compares the CPU time of all reports of a large session with that of an earlier build.
 - ``agreement`` compares the verdicts on random chains with those of that build.
+- ``sooner`` compares the time until all budgets are decided with that of that build.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ OTHERS = {
         "pool",
         "reports",
         "agreement",
+        "sooner",
     )
 }
 
