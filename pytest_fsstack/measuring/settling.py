@@ -56,7 +56,8 @@ class Settle:
 
         The discard happens when the next stack is built.
         """
-        time.sleep(self.seconds)
+        if self.seconds:
+            time.sleep(self.seconds)
         return wait_until_quiet(*places) if self.idle else ""
 
 

@@ -122,6 +122,7 @@ class Timed:
             self._stack.sync()
             if cold:
                 self._stack.drop_daemon_caches()
+                self._stack.sync_directory()
                 drop_caches()
         for path in preload:
             _read(path)
@@ -307,12 +308,12 @@ def can_drop_caches() -> bool:
 
 
 def drop_caches(patience: float = 30.0) -> None:
-    """Write out all dirty data of the machine, then drop the kernel's clean caches.
+    """Wait until nothing is left to write on the whole machine, then drop the kernel's clean caches.
 
-    Without root nothing is dropped, and the session reports that. Raises `MeasureError` if other programs keep writing
-    for `patience` seconds, or if the kernel cannot write everything out.
+    Write out the stack before. What others have left is written out here. Without root nothing is dropped, and the
+    session reports that. Raises `MeasureError` if other programs keep writing for `patience` seconds, or if the kernel
+    cannot write everything out.
     """
-    _sync()
     if not commands.wait_until(_is_clean, patience):
         raise MeasureError(
             f"{unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "

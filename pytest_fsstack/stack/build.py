@@ -189,6 +189,10 @@ class Built:
         if isinstance(top := self._places[-1], Block):
             self.machine.flush(top.path)
 
+    def sync_directory(self) -> None:
+        """Write out the filesystem with the session's files, such as that of a loop device and logs."""
+        self.machine.sync(self._context.directory)
+
     def trim(self) -> int:
         """Discard the unused blocks of the stack's filesystems from the top down, like fstrim. Return the number of
         bytes.
@@ -225,7 +229,9 @@ class Built:
     def drop_daemon_caches(self) -> None:
         """Restart daemons whose caches the kernel cannot drop, or wait until they have dropped them."""
         self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
-        time.sleep(max((layer.forgets_after for layer in self.stack.layers if isinstance(layer, Forgets)), default=0.0))
+        # A sleep of no seconds waits for the other programs of a busy machine.
+        if waits := [layer.forgets_after for layer in self.stack.layers if isinstance(layer, Forgets)]:
+            time.sleep(max(waits))
 
     @contextlib.contextmanager
     def taken_down(self, layer: str | None = None) -> Iterator[Place]:

@@ -97,6 +97,7 @@ def cached():
     assert ctypes.CDLL(None).mincore(ctypes.c_void_p(start), ctypes.c_size_t(size), here) == 0
     return sum(byte & 1 for byte in here) / pages
 
+os.sync()
 timed.drop_caches()
 before = cached()
 resident.keep(str(tool))

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_fsstack.machine import commands
 from pytest_fsstack.measuring import timed
+from pytest_fsstack.measuring.settling import ABOUT_ZERO
 from pytest_fsstack.measuring.timed import MeasureError, Timed
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -33,6 +34,18 @@ def test_everything_is_written_out_by_a_process_that_ends(tmp_path: Path, monkey
     assert (tmp_path / "log").read_text() == "called\n"
     assert children() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("dirty", [0, ABOUT_ZERO + 1])
+def test_only_what_others_have_left_is_written_out_by_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dirty: int
+) -> None:
+    sync(tmp_path, f"echo called >> {tmp_path}/log")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(timed, "unwritten", lambda: 0 if (tmp_path / "log").exists() else dirty)
+    monkeypatch.setattr(timed, "can_drop_caches", lambda: False)
+    timed.drop_caches()
+    assert (tmp_path / "log").exists() == bool(dirty)
 
 
 def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
