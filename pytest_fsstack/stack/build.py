@@ -303,8 +303,10 @@ class Built:
     def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
 
-        Return the results by layer, with the keys of `fsck`. Raises `BuildError` if a scrub fails to run.
+        Return the results by layer, with the keys of `fsck`. Raises `BuildError` if a scrub fails to run, or a layer is
+        not open.
         """
+        self._place(len(self.stack.layers))
         checks: dict[str, CheckResult] = {}
         for index, layer in enumerate(self.stack.layers):
             if isinstance(layer, Scrubs):
@@ -355,7 +357,9 @@ class Built:
 
     def _rebuild(self, act: Callable[..., None]) -> None:
         index = self._spanning
-        layer, (below, place) = self.stack.layers[index], self._places[index : index + 2]
+        layer, below, place = self.stack.layers[index], self._place(index), self._place(index + 1)
+        if not isinstance(layer, Rebuilds):
+            raise BuildError(f"`{self.spec}` has nothing to rebuild: {layer.name} keeps no second copy")
         with self._reported("rebuild", layer), self.machine.limited(layer.name, "rebuilding"):
             act(layer, place, below, self._context_of(index))
 
