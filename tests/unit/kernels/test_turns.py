@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_fsstack.kernels.turns import ChainTests, TurnScheduling
 
@@ -134,15 +135,67 @@ def named(sizes: Chains) -> tuple[list[str], dict[str, int]]:
     return names, {f"chain{number}": rounds for number, (_, rounds) in enumerate(sizes)}
 
 
-@given(st.integers(1, 4), chains)
-def test_every_worker_reports_every_test_once_and_only_one_runs_at_a_time(count: int, sizes: Chains) -> None:
-    names, rounds = named(sizes)
-    scheduler, workers, _ = begin(count, names, rounds)
-    done = run(scheduler, workers)
-    assert scheduler.tests_finished
-    for number in range(count):
-        assert reported(done, number) == names
-    assert all(worker.shutting_down for worker in workers)
+class Turns(RuleBasedStateMachine):
+    """Workers that take turns and go down, and their stand-ins. One worker may never come up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[Done] = []
+        self.lost: list[int] = []
+
+    @initialize(count=st.integers(1, 4), sizes=chains, is_one_absent=st.booleans())
+    def begin(self, count: int, sizes: Chains, is_one_absent: bool) -> None:
+        self.names, rounds = named(sizes)
+        self.numbers = range(count + is_one_absent)
+        self.scheduler = TurnScheduling(len(self.numbers), Orchestra(rounds))
+        self.workers: list[Worker] = []
+        for number in self.numbers:
+            self.add(Worker(number, self.names, stands_in=number == count))
+        self.scheduler.schedule()
+
+    def add(self, worker: Worker) -> None:
+        self.workers.append(worker)
+        self.scheduler.add_node(worker)
+        self.scheduler.add_node_collection(worker, self.names)
+
+    @rule(steps=st.integers(1, 5))
+    def run_tests(self, steps: int) -> None:
+        for _ in range(steps):
+            self.runs += step(self.scheduler, self.workers)
+
+    @precondition(lambda self: not all(worker.shutting_down for worker in self.workers))
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """Lose a worker, be it that whose turn it is or another one."""
+        waiting = [worker for worker in self.workers if worker.can_run or not worker.shutting_down]
+        dead = data.draw(st.sampled_from(waiting))
+        self.workers.remove(dead)
+        self.lost.append(dead.number)
+        assert self.scheduler.remove_node(dead) is None
+
+    @precondition(lambda self: self.lost)
+    @rule()
+    def stand_in(self) -> None:
+        self.add(Worker(self.lost.pop(), self.names, stands_in=True))
+        self.scheduler.schedule()
+
+    @invariant()
+    def it_goes_on(self) -> None:
+        assert not (self.lost and self.scheduler.tests_finished)
+        assert any(worker.can_run for worker in self.workers) or all(worker.shutting_down for worker in self.workers)
+
+    def teardown(self) -> None:
+        while self.lost:
+            self.stand_in()
+        while any(worker.can_run for worker in self.workers):
+            self.run_tests(1)
+        assert self.scheduler.tests_finished
+        assert all(worker.shutting_down for worker in self.workers)
+        assert all(sorted(reported(self.runs, number)) == sorted(self.names) for number in self.numbers)
+
+
+TestTurns = Turns.TestCase
+TestTurns.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 
 
 @given(st.integers(2, 4), chains)
@@ -159,37 +212,6 @@ def test_turns_are_given_in_the_order_of_each_round(count: int, sizes: Chains) -
         )
     ]
     assert orchestra.turns == expected
-
-
-@given(st.integers(2, 3), chains, st.data())
-def test_of_a_worker_that_goes_down_all_that_it_has_not_reported_is_reported_by_its_stand_in(
-    count: int, sizes: Chains, data: st.DataObject
-) -> None:
-    names, rounds = named(sizes)
-    scheduler, workers, orchestra = begin(count, names, rounds)
-    steps = sum(size + 2 * most for size, most in sizes) * count
-    done: list[Done] = []
-    for _ in range(data.draw(st.integers(0, steps - 1))):
-        done += step(scheduler, workers)
-    active = next((worker for worker in workers if worker.can_run), None)
-    if active is None:
-        return
-    dead = data.draw(st.sampled_from([active, *(worker for worker in workers if not worker.shutting_down)]))
-    assert scheduler.remove_node(dead) is None
-    workers.remove(dead)
-    assert orchestra.lost_workers == [dead.number]
-    assert not scheduler.tests_finished
-    for _ in range(data.draw(st.integers(0, steps))):
-        done += step(scheduler, workers)
-    stand_in = Worker(dead.number, names, stands_in=True)
-    scheduler.add_node(stand_in)
-    scheduler.add_node_collection(stand_in, names)
-    scheduler.schedule()
-    done += run(scheduler, [*workers, stand_in])
-    assert scheduler.tests_finished
-    assert stand_in.shutting_down
-    for number in range(count):
-        assert sorted(reported(done, number)) == sorted(names)
 
 
 @given(st.integers(1, 3), chains)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import errno
 import fcntl
 import json
@@ -11,15 +11,18 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.volumes import lvm
@@ -94,29 +97,19 @@ def test_nothing_is_written_before_the_first_entry(journals: Path) -> None:
     assert not journals.exists()
 
 
-def test_an_entry_is_on_file_before_its_block_runs_and_struck_out_after_it(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals, RealMachine())
-    with book.entry(KINDS["directory"], path=str(tmp_path / "new")):
-        assert lines(journals)[1] == {
-            "entry": 1,
-            "kind": "directory",
-            "module": "pytest_fsstack.machine.directories",
-            "facts": {"path": str(tmp_path / "new")},
-        }
-    assert lines(journals)[2] == {"done": 1}
-    book.close()
-    assert list(journals.iterdir()) == []
-
-
-def test_it_begins_with_what_tells_the_session_from_a_later_process(journals: Path, tmp_path: Path) -> None:
-    with Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(tmp_path / "new")):
-        session = lines(journals)[0]["session"]
-    assert session == {
+def test_the_lines_name_the_session_each_thing_and_its_end(journals: Path, tmp_path: Path) -> None:
+    book, facts = Journal(journals, RealMachine()), {"path": str(tmp_path / "new")}
+    with book.entry(KINDS["directory"], **facts):
+        session, entry = lines(journals)
+    assert session["session"] == {
         "pid": os.getpid(),
         "start": int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]),
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "pid_namespace": os.readlink("/proc/self/ns/pid"),
     }
+    assert entry == {"entry": 1, "kind": "directory", "module": "pytest_fsstack.machine.directories", "facts": facts}
+    assert lines(journals)[2] == {"done": 1}
+    book.close()
 
 
 def test_only_its_owner_can_read_it(journals: Path, tmp_path: Path) -> None:
@@ -137,82 +130,6 @@ def test_what_identified_a_thing_once_is_not_replaced(journals: Path, tmp_path: 
         entry.update(remark="seen again")
         assert entry.facts["ino"] == inode
         assert lines(journals)[2] == {"note": 1, "facts": {"remark": "seen again"}}
-
-
-def kind(undo: Callable[[Machine, journal.Facts], str], **more: Any) -> journal.Kind:
-    """Of things that are files."""
-    return journal.Kind("file", lambda machine, facts: Path(journal.text(facts, "path")).exists(), undo, **more)
-
-
-def killed_once_it_was_made(path: Path) -> None:
-    path.touch()
-    raise KeyboardInterrupt
-
-
-def removed(machine: Machine, facts: journal.Facts) -> str:
-    Path(journal.text(facts, "path")).unlink()
-    return "removed"
-
-
-def refused(machine: Machine, facts: journal.Facts) -> str:
-    raise commands.CommandError(["umount"], 32, "busy")
-
-
-def test_what_an_error_leaves_is_undone_also_if_its_own_undo_was_never_reached(journals: Path, tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    book = Journal(journals, RealMachine())
-    with pytest.raises(KeyboardInterrupt), book.entry(kind(removed), path=str(made)):
-        killed_once_it_was_made(made)
-    assert not made.exists()
-    assert lines(journals)[-1] == {"done": 1}
-    assert book.close() == []
-    assert list(journals.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "left", [kind(refused), kind(removed, only_asked=lambda facts: True), kind(lambda machine, facts: "so it says")]
-)
-def test_an_undo_that_failed_keeps_the_entry_and_the_journal(
-    journals: Path, tmp_path: Path, left: journal.Kind
-) -> None:
-    made = tmp_path / "made"
-    book = Journal(journals, RealMachine())
-    with pytest.raises(KeyboardInterrupt), book.entry(left, path=str(made)):
-        killed_once_it_was_made(made)
-    assert book.close() == [f"file {made}"]
-    assert len(lines(journals)) == 2
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_comes_first_stays_in_the_journal_for_what_else_is_left(
-    journals: Path, tmp_path: Path, fails: bool
-) -> None:
-    processes = dataclasses.replace(kind(removed), first=True)
-    book = Journal(journals, RealMachine())
-    made = tmp_path / "made"
-    with book.entry(processes, path=str(tmp_path / "mark")):
-        if fails:
-            with pytest.raises(KeyboardInterrupt), book.entry(kind(refused), path=str(made)):
-                killed_once_it_was_made(made)
-    assert book.close() == ([f"file {made}"] if fails else [])
-    kept = [line["entry"] for line in lines(journals)[1:]] if fails else []
-    assert kept == ([1, 2] if fails else [])
-    assert bool(list(journals.iterdir())) is fails
-
-
-def test_an_entry_that_ends_after_the_journal_makes_no_other_one(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals, RealMachine())
-    with book.entry(kind(removed), path=str(tmp_path / "made")):
-        assert book.close() == [f"file {tmp_path / 'made'}"]
-    assert len(list(journals.iterdir())) == 1
-
-
-def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals, RealMachine())
-    with pytest.raises(RuntimeError), book.entry(KINDS["directory"], path=str(tmp_path / "never made")):
-        raise RuntimeError
-    book.close()
-    assert list(journals.iterdir()) == []
 
 
 def test_a_line_that_did_not_fit_makes_no_other_one_unreadable(journals: Path, tmp_path: Path) -> None:
@@ -265,21 +182,6 @@ def test_where_journals_are(monkeypatch: pytest.MonkeyPatch, become: Callable[[i
 # -- whose it is -------------------------------------------------------------------------------------------------------
 
 
-def test_a_living_session_is_left_alone(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals, RealMachine())
-    with book.entry(KINDS["directory"], path=str(tmp_path)):
-        before = lines(journals)
-        assert leftovers(journals) == []
-        assert cleanup(journals) == []
-        assert lines(journals) == before
-    assert tmp_path.exists()
-
-
-def test_nothing_is_left_where_nothing_was(journals: Path) -> None:
-    assert leftovers(journals) == []
-    assert cleanup(journals) == []
-
-
 @pytest.fixture
 def held(journals: Path) -> Iterator[Callable[[], None]]:
     """The lock of a clean-up, as another process has it; what gives it back."""
@@ -301,13 +203,6 @@ def test_it_does_not_wait_for_long(journals: Path, held: Callable[[], None], mon
     assert journal.cleanup(journals, RealMachine(), lambda: KINDS, asked=False).busy
 
 
-def test_a_process_of_the_same_number_that_started_later_is_not_the_session(journals: Path, tmp_path: Path) -> None:
-    dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
-    (left,) = leftovers(journals)
-    assert left.session.pid == os.getpid()
-    assert [str(entry) for entry in left.entries] == [f"directory {tmp_path / 'gone'}"]
-
-
 def test_a_session_that_is_hidden_while_it_holds_keys_is_alive(
     journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,21 +218,6 @@ def test_a_session_that_is_hidden_while_it_holds_keys_is_alive(
     # A process of another user has the number now.
     monkeypatch.setattr(os, "kill", lambda pid, number: hidden(Path(f"/proc/{pid}")))
     assert len(leftovers(journals)) == 1
-
-
-def test_a_session_in_another_pid_namespace_may_be_alive(journals: Path, tmp_path: Path) -> None:
-    path = dead(journals, ("directory", {"path": str(tmp_path)}), pid_namespace="pid:[1]")
-    assert leftovers(journals) == []
-    assert re.search(rf"\b{os.getpid()}\b.*\bnamespace\b", left_alone(journals))
-    assert path.exists()
-
-
-def test_the_line_that_was_being_written_is_ignored(journals: Path, tmp_path: Path) -> None:
-    path = dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
-    with path.open("a") as file:
-        file.write('{"entry": 2, "kind": "mou')
-    (left,) = leftovers(journals)
-    assert len(left.entries) == 1
 
 
 _ENTRY = '{"entry": 1, "kind": "directory", "module": "m", "facts": {"path": "/nowhere/of/this/name"}}'
@@ -390,25 +270,204 @@ def test_whatever_became_of_a_journal_it_is_read_or_reported(tmp_path: Path, dat
         assert all(isinstance(fact, str | int | None) for fact in entry.facts.values())
 
 
+# -- sessions, their ends, and the clean-ups after them ----------------------------------------------------------------
+
+#: Kinds of things, as far as they differ for the journal. `foreign` is one of a plugin that is not loaded.
+FLAGS: dict[str, dict[str, Any]] = {
+    "plain": {"outlives_boot": True},
+    "first": {"first": True, "outlives_boot": True},
+    "changed": {"afterwards": "it may be another one"},
+    "kept": {"only_asked": lambda facts: True},
+    "foreign": {},
+}
+#: What becomes of the owner of a journal, as its first line shows it.
+OWNERS: dict[str, dict[str, object]] = {
+    "killed": {"start": 1},
+    "rebooted": {"boot": "another"},
+    "elsewhere": {"pid_namespace": "pid:[1]"},
+}
+
+
+class Thing(NamedTuple):
+    kind: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"
+
+
+THINGS = st.builds(Thing, st.sampled_from(sorted(FLAGS)), st.sampled_from(["a", "a", "busy", "stuck"]))
+
+
+@dataclass
+class Session:
+    """A session, and what its journal should hold."""
+
+    book: Journal
+    owner: str = "alive"
+    path: Path | None = None
+    on_file: dict[int, Thing] = field(default_factory=dict)
+    #: Entries whose blocks still run.
+    blocks: dict[int, contextlib.AbstractContextManager[journal.OpenEntry]] = field(default_factory=dict)
+
+
+class Sessions(RuleBasedStateMachine):
+    """Sessions of which each makes and removes things, fails, ends or is killed, and clean-ups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary = tempfile.TemporaryDirectory()
+        self.directory = Path(self.temporary.name, "journals")
+        self.sessions: list[Session] = []
+        self.things = set[Thing]()
+        #: Whether things at `busy` are in use. Those at `stuck` stay, although undoing them reports no error.
+        self.is_busy = True
+        self.undone: list[Thing] = []
+        self.kinds = {name: self._kind(name) for name in FLAGS}
+
+    def _kind(self, name: str) -> journal.Kind:
+        def undo(machine: Machine, facts: journal.Facts) -> str:
+            thing = Thing(name, str(facts["path"]))
+            if self.in_use(thing):
+                raise commands.CommandError(["umount"], 32, "busy")
+            self.undone.append(thing)
+            if thing.path != "stuck":
+                self.things.remove(thing)
+            return f"removed {thing}"
+
+        def present(machine: Machine, facts: journal.Facts) -> bool:
+            return Thing(name, str(facts["path"])) in self.things
+
+        return journal.Kind(name, present, undo, **FLAGS[name])
+
+    def in_use(self, thing: Thing) -> bool:
+        return self.is_busy and thing.path == "busy"
+
+    @property
+    def living(self) -> list[Session]:
+        return [session for session in self.sessions if session.owner == "alive"]
+
+    @initialize(thing=THINGS)
+    def begin(self, thing: Thing) -> None:
+        self.make(0, thing, True)
+
+    @rule(which=st.integers(0, 1), thing=THINGS, made=st.sampled_from([True, True, False]))
+    def make(self, which: int, thing: Thing, made: bool) -> None:
+        if which >= len(self.living):
+            self.sessions.append(Session(Journal(self.directory, RealMachine())))
+        session = self.living[-1] if which else self.living[0]
+        block = session.book.entry(self.kinds[thing.kind], path=thing.path)
+        number = block.__enter__()._number
+        session.path = session.book._path
+        session.on_file[number], session.blocks[number] = thing, block
+        if made:
+            self.things.add(thing)
+
+    @precondition(lambda self: any(session.blocks for session in self.living))
+    @rule(data=st.data(), removed=st.booleans(), fails=st.booleans())
+    def end_block(self, data: st.DataObject, removed: bool, fails: bool) -> None:
+        session = data.draw(st.sampled_from([session for session in self.living if session.blocks]))
+        number = data.draw(st.sampled_from(sorted(session.blocks)))
+        thing, block = session.on_file[number], session.blocks.pop(number)
+        if removed:
+            self.things.discard(thing)
+        error = KeyboardInterrupt() if fails else None
+        can_undo = not self.in_use(thing) and thing.kind != "kept" and thing.path != "stuck"
+        is_gone = thing not in self.things or can_undo if fails else thing.kind != "first" or len(session.on_file) == 1
+        assert not block.__exit__(type(error) if error else None, error, None)
+        assert not (fails and can_undo and thing in self.things), "what an error leaves is undone"
+        if is_gone:
+            del session.on_file[number]
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data(), owner=st.sampled_from(["closed", *OWNERS]), torn=st.sampled_from(["", '{"entry": 99, "ki']))
+    def end_session(self, data: st.DataObject, owner: str, torn: str) -> None:
+        session = data.draw(st.sampled_from(self.living))
+        if owner == "closed":
+            remaining = [str(thing) for thing in session.on_file.values() if thing.kind != "first"]
+            assert session.book.close() == remaining
+            for block in session.blocks.values():
+                block.__exit__(None, None, None)
+            if not remaining:
+                session.path = None
+        session.book._open.clear()  # of what is no more, nothing is written
+        session.owner = owner = "killed" if owner == "closed" else owner
+        if session.path:
+            header, *rest = session.path.read_text().splitlines(keepends=True)
+            content = json.loads(header)
+            content["session"].update(OWNERS[owner])
+            session.path.write_text("".join([json.dumps(content) + "\n", *rest, torn]))
+
+    @rule(asked=st.booleans(), is_busy=st.booleans())
+    def clean_up(self, asked: bool, is_busy: bool) -> None:
+        self.is_busy = is_busy
+        loaded = {name: kind for name, kind in self.kinds.items() if name != "foreign"}
+        undone, left = self._expected(asked)
+        self.undone.clear()
+        report = journal.cleanup(self.directory, RealMachine(), lambda: loaded, asked=asked)
+        assert self.undone == undone
+        assert all(str(thing) in line for thing, line in zip(undone, report.undone, strict=True))
+        assert all(re.search(text, line) for text, line in zip(left, report.left, strict=True))
+
+    def _expected(self, asked: bool) -> tuple[list[Thing], list[str]]:
+        """Return what a clean-up undoes, in its order, and what its lines on the rest contain. Forget what it does."""
+        owners = [(session, thing) for session in self.sessions for thing in session.on_file.values()]
+        in_use = {thing for session, thing in owners if session.owner in ("alive", "elsewhere")}
+        things, undone, left = set(self.things), list[Thing](), list[str]()
+        for session in sorted((session for session in self.sessions if session.path), key=lambda one: str(one.path)):
+            if session.owner == "elsewhere":
+                left.append("namespace")
+            if session.owner in ("alive", "elsewhere"):
+                continue
+            remains = False
+            for _, thing in sorted(session.on_file.items(), key=lambda item: (item[1].kind != "first", -item[0])):
+                is_protected = thing in in_use or thing.kind == "foreign"
+                is_lost = session.owner == "rebooted" and thing.kind not in ("plain", "first")
+                if not is_protected and not (is_lost and thing.kind == "changed"):
+                    if is_lost or thing not in things:
+                        continue
+                    if not self.in_use(thing) and (asked or thing.kind != "kept"):
+                        undone.append(thing)
+                        things -= {thing} if thing.path != "stuck" else set()
+                        continue
+                left.append(rf"{thing}\b.*{__name__}" if is_protected and thing not in in_use else str(thing))
+                remains |= is_protected or not is_lost or not asked
+            if not remains:
+                session.path = None
+        return undone, left
+
+    @invariant()
+    def the_files_hold_what_is_open(self) -> None:
+        books = [book for book in journal._journals(self.directory) if isinstance(book, journal.Leftover)]
+        assert {book.path: {entry.number: str(entry) for entry in book.entries} for book in books} == {
+            session.path: {number: str(thing) for number, thing in session.on_file.items()}
+            for session in self.sessions
+            if session.path
+        }
+
+    def teardown(self) -> None:
+        for session in self.sessions:
+            session.book._open.clear()
+            session.book.close()
+        self.temporary.cleanup()
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+
+
 # -- undoing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_removed(journals: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("session", "words"), [({}, ""), ({"boot": "another"}, r".*\bboot\b")])
+def test_a_directory_is_removed(journals: Path, tmp_path: Path, session: dict[str, object], words: str) -> None:
     new = tmp_path / "new"
     (new / "below").mkdir(parents=True)
-    dead(journals, ("directory", {"path": str(new)}))
-    assert re.search(rf"{new} .*\b{os.getpid()}\b", undone(journals))
+    dead(journals, ("directory", {"path": str(new)}), **session)
+    assert re.search(rf"{new} .*\b{os.getpid()}\b{words}", undone(journals))
     assert not new.exists()
     assert list(journals.iterdir()) == []
     assert cleanup(journals) == []
-
-
-def test_a_directory_is_removed_after_a_reboot_too(journals: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    new.mkdir()
-    dead(journals, ("directory", {"path": str(new)}), boot="another")
-    assert re.search(rf"{new} .*\b{os.getpid()}\b.*\bboot\b", undone(journals))
-    assert not new.exists()
 
 
 def exchanged(new: Path, precious: Path) -> None:
@@ -536,45 +595,6 @@ def test_a_group_with_a_name_of_the_systems_is_left_alone(journals: Path, tmp_pa
     dead(journals, ("vg", {"name": "system"}))
     assert "vg system " in left_alone(journals, machine)
     assert machine.commands == []
-
-
-def test_a_name_that_a_living_session_has_as_well_is_left_alone(journals: Path, tmp_path: Path) -> None:
-    machine = Mappings(tmp_path, "fsstack-1-luks")
-    path = dead(journals, ("dm", {"name": "fsstack-1-luks"}))
-    with Journal(journals, machine).entry(KINDS["dm"], name="fsstack-1-luks"):
-        assert "dm fsstack-1-luks " in left_alone(journals, machine)
-    assert machine.commands == []
-    assert path.exists()
-    # Once that session has none, it is removed.
-    assert "fsstack-1-luks" in undone(journals, machine)
-
-
-def test_what_cannot_be_undone_keeps_nothing_else_from_it(journals: Path, tmp_path: Path) -> None:
-    busy = commands.CommandError(["dmsetup"], 1, "Device or resource busy")
-    machine = Mappings(tmp_path, "fsstack-1-luks", error=busy)
-    first, last = tmp_path / "first", tmp_path / "last"
-    first.mkdir()
-    last.mkdir()
-    path = dead(
-        journals,
-        ("directory", {"path": str(first)}),
-        ("dm", {"name": "fsstack-1-luks"}),
-        ("directory", {"path": str(last)}),
-    )
-    said = journal.cleanup(journals, machine, lambda: KINDS)
-    assert [str(path) in line for path, line in zip((last, first), said.undone, strict=True)] == [True, True]
-    (line,) = said.left
-    assert re.search("dm fsstack-1-luks .*Device or resource busy", line)
-    assert path.exists()
-    assert cleanup(journals, Mappings(tmp_path)) == []
-    assert not path.exists()
-
-
-def test_a_thing_of_a_plugin_that_is_not_loaded_is_left_alone_with_its_name(journals: Path, tmp_path: Path) -> None:
-    path = dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
-    path.write_text(path.read_text().replace('"directory"', '"castle"'))
-    assert re.search(rf"castle {tmp_path}/gone .*pytest_fsstack\.machine\.directories\b", left_alone(journals))
-    assert path.exists()
 
 
 # -- disks -------------------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from pytest_fsstack.over_time import history
-from pytest_fsstack.over_time.history import append, aside_of, file_of, read
+from pytest_fsstack.over_time.history import History, append, aside_of, file_of, prune, read
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.results import Results
 from tests.unit.over_time.test_comparison import run
@@ -33,54 +35,93 @@ def names(path: Path) -> list[str]:
 LINES = [saved.line(named(name)) for name in ("first", "second", "third")]
 
 
-def test_what_was_added_is_read_in_its_order(tmp_path: Path) -> None:
-    path = file_of(tmp_path, "0" * 32)
-    assert path.name == f"{'0' * 32}.jsonl"
-    assert file_of(tmp_path, None).name == "unknown-machine.jsonl"
-    odd = named("caf\udce9\u2028\n", "Ctrl-C")
-    for results in (named("first"), odd):
-        assert append(path, saved.line(results)) == 0
-    assert path.read_bytes().count(b"\n") == 2
-    assert read(path).problems == []
-    assert [saved.dumps(each) for each in read(path).runs] == [saved.dumps(each) for each in (named("first"), odd)]
+STARTS = ["", "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"]
+RUNS = st.tuples(st.sampled_from(["first", "caf\u2028\n"]), st.sampled_from(STARTS))
 
 
-@given(st.integers(0, len(LINES[1])), st.sampled_from([b"", b"\0" * 5, b"\0" * 4096 + b"\n"]), st.integers(1, 200))
-def test_a_power_cut_anywhere_costs_no_other_line_and_no_byte(kept: int, zeros: bytes, block: int) -> None:
-    """Cut the second line after `kept` bytes, and append bytes that a filesystem may leave there."""
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "_BLOCK", block)
-        path = Path(directory, "x.jsonl")
-        append(path, LINES[0])
-        torn = LINES[1].encode()[:kept] + zeros
-        with path.open("ab") as file:
+def line_of(name: str, start: str) -> str:
+    return saved.line(replace(named(name), start=start))
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """A history with power cuts, disks that are full, lines of other versions, and pruning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary, self.patch = tempfile.TemporaryDirectory(), pytest.MonkeyPatch()
+        self.path = Path(self.temporary.name, "x.jsonl")
+        #: The runs in their order (name and start), the bytes after the last line, and all that was moved aside.
+        self.runs: list[tuple[str, str]] = []
+        self.torn = self.aside = b""
+
+    @initialize(block=st.integers(1, 200))
+    def search_in_blocks(self, block: int) -> None:
+        self.patch.setattr(history, "_BLOCK", block)
+
+    @rule(run=RUNS)
+    def add(self, run: tuple[str, str]) -> None:
+        assert append(self.path, line_of(*run)) == len(self.torn)
+        self.runs.append(run)
+        self.aside, self.torn = self.aside + self.torn, b""
+
+    @precondition(lambda self: self.runs and not self.torn)
+    @rule(run=RUNS, data=st.data(), zeros=st.sampled_from([b"", b"\0" * 5, b"\0" * 4096 + b"\n"]))
+    def cut_the_power(self, run: tuple[str, str], data: st.DataObject, zeros: bytes) -> None:
+        """Write a part of a line, and bytes that a filesystem may leave there."""
+        line = line_of(*run).encode()
+        torn = line[: data.draw(st.integers(0, len(line)) | st.just(len(line)))] + zeros
+        with self.path.open("ab") as file:
             file.write(torn)
-        whole = torn == LINES[1].encode()
-        expected = ["first", "second"] if whole else ["first"]
-        # A reader tells it, and changes nothing.
-        for _ in range(2):
-            assert names(path) == expected
-            assert len(read(path).problems) == (0 if whole or not torn else 1)
-        moved = append(path, LINES[2])
-        assert moved == (0 if whole else len(torn))
-        if moved:
-            assert aside_of(path).read_bytes().removesuffix(b"\n") == torn.removesuffix(b"\n")
-        assert aside_of(path).exists() == bool(moved)
-        # It was told, and is told no more.
-        assert (names(path), read(path).problems) == ([*expected, "third"], [])
-        assert append(path, LINES[0]) == 0
-        assert path.read_bytes().count(b"\n") == len(expected) + 2
+        if torn == line:
+            # Only its end is missing, which the next line adds.
+            self.runs.append(run)
+            self.add(run)
+        else:
+            self.torn = torn
+
+    @precondition(lambda self: not self.torn)
+    @rule(fails=st.sampled_from(["write", "fsync"]))
+    def fail_to_write(self, fails: str) -> None:
+        write = os.write
+
+        def half(descriptor: int, content: bytes) -> int:
+            return write(descriptor, content[: len(content) // 2])
+
+        def no_sync(descriptor: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, fails, {"write": half, "fsync": no_sync}[fails])
+            with pytest.raises(OSError, match=r"No space left|Input/output error"):
+                append(self.path, LINES[1])
+
+    @precondition(lambda self: self.path.exists())
+    @rule(before=st.sampled_from(STARTS))
+    def prune(self, before: str) -> None:
+        kept = [run for run in self.runs if (run[1] or before) >= before]
+        assert prune(self.path, before) == (len(kept), len(self.runs) - len(kept), len(self.torn.rstrip(b"\n")))
+        self.runs, self.aside, self.torn = kept, self.aside + self.torn, b""
+
+    @invariant()
+    def all_runs_are_read(self) -> None:
+        content = read(self.path) if self.path.exists() else History([], [])
+        assert [(run.labels["run"], run.start) for run in content.runs] == self.runs
+        assert len(content.problems) == bool(self.torn)
+        aside = aside_of(self.path)
+        assert (aside.read_bytes() if aside.exists() else b"").replace(b"\n", b"") == self.aside.replace(b"\n", b"")
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        self.temporary.cleanup()
 
 
-def test_the_only_line_may_be_torn(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"format": 3')
-    (problem,) = read(path).problems
-    assert re.match(r"x\.jsonl: .*\b1\b", problem)
-    # It is no whole line, so nothing is said of its content.
-    assert "JSON" not in problem
-    assert append(path, LINES[0]) == 12
-    assert names(path) == ["first"]
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
+
+
+def test_each_machine_has_a_file(tmp_path: Path) -> None:
+    assert file_of(tmp_path, "0" * 32).name == f"{'0' * 32}.jsonl"
+    assert file_of(tmp_path, None).name == "unknown-machine.jsonl"
 
 
 def test_what_is_no_run_in_the_middle_is_told_and_left_out(tmp_path: Path) -> None:
@@ -124,29 +165,6 @@ def test_a_writer_that_waited_for_a_file_that_was_replaced_writes_to_the_new_one
     monkeypatch.setattr(fcntl, "flock", replace_first)
     append(path, LINES[2])
     assert names(path) == ["second", "third"]
-
-
-@pytest.mark.parametrize("fails", ["write", "fsync"])
-def test_what_cannot_be_written_leaves_the_file_as_it_was(
-    tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "x.jsonl"
-    append(path, LINES[0])
-    before, write = path.read_bytes(), os.write
-
-    def half(descriptor: int, content: bytes) -> int:
-        return write(descriptor, content[: len(content) // 2])
-
-    def no_sync(descriptor: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, fails, {"write": half, "fsync": no_sync}[fails])
-        with pytest.raises(OSError, match=r"No space left|Input/output error"):
-            append(path, LINES[1])
-    assert path.read_bytes() == before
-    assert append(path, LINES[1]) == 0
-    assert names(path) == ["first", "second"]
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import errno
 import os
 import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import signals
@@ -78,7 +82,8 @@ class Refusing(Upper):
     def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         if (below.path / "refused").exists():
             raise OSError("refused")
-        yield Directory(below.path)
+        with super().opened(below, context) as place:
+            yield place
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,15 @@ class Forgetful(Upper):
     volatile: ClassVar = True
 
 
+def a_context(directory: Path) -> BuildContext:
+    SAID.clear()
+    (directory / "device").mkdir()
+    return BuildContext(directory, Journal(directory / "journal", RealMachine()))
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> BuildContext:
-    SAID.clear()
-    (tmp_path / "device").mkdir()
-    return BuildContext(tmp_path, Journal(tmp_path / "journal", RealMachine()))
+    return a_context(tmp_path)
 
 
 @contextlib.contextmanager
@@ -102,37 +111,120 @@ def standing(context: BuildContext, spec: str) -> Iterator[Built]:
         yield built
 
 
-def test_all_is_taken_down_and_opened_again_with_what_was_written_meanwhile(context: BuildContext) -> None:
-    with standing(context, "lower | upper") as built:
-        with built.taken_down() as place:
-            assert SAID == ["close upper", "close lower"]
-            (place.path / "kept").write_text("altered")
-        assert SAID[2:] == ["open lower", "open upper"]
-        assert (built.path / "kept").read_text() == "altered"
+class TakenDown(RuleBasedStateMachine):
+    """A stack that is taken down and opened again, while its files decide which layers open.
 
+    No layer opens without the file `kept`, and `refusing` not beside the file `refused`.
+    """
 
-def test_a_layer_is_taken_down_with_those_above_it(context: BuildContext) -> None:
-    with standing(context, "lower | upper") as built, built.taken_down("upper"):
-        assert SAID == ["close upper"]
+    NAMES = ("lower", "refusing", "upper")
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary, self.undo = tempfile.TemporaryDirectory(), ExitStack()
+        context = a_context(Path(self.temporary.name))
+        self.device = context.directory / "device"
+        self.built = self.undo.enter_context(standing(context, " | ".join(self.NAMES)))
+        self.files = self.built.bottom.path
+        #: The number of open layers.
+        self.depth = 3
 
-def test_a_layer_that_refuses_leaves_what_is_below_it_and_can_be_opened_later(context: BuildContext) -> None:
-    with standing(context, "lower | upper") as built:
-        with pytest.raises(BuildError, match="lower: No such file"), built.taken_down() as place:
-            (place.path / "kept").unlink()
-        with pytest.raises(BuildError, match=r"`lower \| upper` .*\bupper\b"):
-            built.taken_down("upper").__enter__()
-        with built.taken_down() as place:
-            (place.path / "kept").write_text("again")
-        assert SAID[-2:] == ["open lower", "open upper"]
+    def openable(self, first: int) -> int:
+        """Return how many layers are open if those from this index on are opened."""
+        if not (self.files / "kept").exists():
+            return first
+        return 1 if first < 2 and (self.files / "refused").exists() else 3
 
-
-def test_a_stack_that_refused_is_torn_down(context: BuildContext) -> None:
-    with standing(context, "lower | upper") as built:
-        with pytest.raises(BuildError), built.taken_down() as place:
-            (place.path / "kept").unlink()
+    def reopen(self, act: Callable[[], object], first: int = 0, *checks: str) -> None:
+        """Check that an action closes the layers from an index on, and then opens those that can be opened."""
         SAID.clear()
-    assert SAID == []
+        depth = self.openable(first)
+        closed, opened = reversed(self.NAMES[first : self.depth]), self.NAMES[first:depth]
+        with nullcontext() if depth == 3 else pytest.raises(BuildError, match=rf"\b{self.NAMES[depth]}: "):
+            act()
+        assert [*(f"close {name}" for name in closed), *checks, *(f"open {name}" for name in opened)] == SAID
+        self.depth = depth
+
+    @rule(text=st.sampled_from(["as made", "altered", ""]), refused=st.booleans())
+    def change(self, text: str, refused: bool) -> None:
+        for name, content in (("kept", text), ("refused", "refused" * refused)):
+            (self.files / name).unlink(missing_ok=True)
+            if content:
+                (self.files / name).write_text(content)
+
+    @rule(layer=st.sampled_from([None, *NAMES]))
+    def take_down(self, layer: str | None) -> None:
+        first = self.NAMES.index(layer) if layer else 0
+
+        def act() -> None:
+            with self.built.taken_down(layer) as place:
+                assert [f"close {name}" for name in reversed(self.NAMES[first : self.depth])] == SAID
+                assert place is self.built._places[-1]
+                assert len(self.built.places) == first + 1
+
+        if first > self.depth:
+            with pytest.raises(BuildError, match=rf"`lower \| refusing \| upper` .*\b{layer}\b"):
+                act()
+        else:
+            self.reopen(act, first)
+
+    @rule()
+    def remount(self) -> None:
+        self.reopen(self.built.remount)
+
+    @rule()
+    def check_files(self) -> None:
+        file = self.files / "kept"
+        checks = {"lower": CheckResult(file.read_text() == "as made", file.read_text())} if file.exists() else {}
+
+        def act() -> None:
+            try:
+                assert self.built.fsck() == checks
+            except BuildError as error:
+                assert error.checked == checks
+                raise
+
+        self.reopen(act, 0, "check lower")
+
+    @rule()
+    def scrub(self) -> None:
+        if self.depth == 3 and (self.files / "kept").exists():
+            assert list(self.built.scrub()) == ["refusing", "upper"]
+        else:
+            with pytest.raises(BuildError, match="is not complete" if self.depth < 3 else "No such file"):
+                self.built.scrub()
+
+    @rule()
+    def complete(self) -> None:
+        if self.depth == 3:
+            assert not self.built.complete()
+        elif self.openable(0) == 3:
+            self.reopen(self.built.complete)
+        else:
+            with pytest.raises(BuildError):
+                self.built.complete()
+            self.depth = self.openable(0)
+
+    @invariant()
+    def only_a_whole_stack_is_used(self) -> None:
+        assert self.built.is_open == (self.depth == 3)
+        assert len(self.built.places) == self.depth + 1
+        for use in lambda: self.built.path, self.built.check:
+            with (
+                nullcontext() if self.depth == 3 else pytest.raises(BuildError, match=f"{self.NAMES[self.depth]} could")
+            ):
+                use()
+
+    def teardown(self) -> None:
+        SAID.clear()
+        self.undo.close()
+        assert [f"close {name}" for name in reversed(self.NAMES[: self.depth])] == SAID
+        assert list(self.device.iterdir()) == []
+        self.temporary.cleanup()
+
+
+TestTakenDown = TakenDown.TestCase
+TestTakenDown.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)
 
 
 def test_an_unknown_layer_is_named_before_anything_is_taken_down(context: BuildContext) -> None:
@@ -148,14 +240,6 @@ def test_what_keeps_nothing_is_not_taken_down(context: BuildContext) -> None:
             with pytest.raises(BuildError, match=r"`lower \| forgetful` .*\bforgetful\b"):
                 taken()
         assert not SAID
-
-
-def test_each_layer_with_a_checker_is_checked_before_it_is_opened(context: BuildContext) -> None:
-    with standing(context, "lower | upper") as built:
-        assert built.fsck() == {"lower": CheckResult(True, "as made")}
-        assert SAID == ["close upper", "close lower", "check lower", "open lower", "open upper"]
-        (built.bottom.path / "kept").write_text("altered")
-        assert built.fsck() == {"lower": CheckResult(False, "altered")}
 
 
 def test_of_two_layers_with_one_name_neither_result_is_lost(context: BuildContext) -> None:
@@ -180,34 +264,6 @@ def test_a_signal_that_came_meanwhile_ends_the_test_once_all_stands_again(contex
             with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
                 act()
             assert built.is_open
-
-
-def test_what_was_checked_before_a_layer_refused_is_told(context: BuildContext) -> None:
-    with standing(context, "lower | refusing") as built:
-        (built.bottom.path / "refused").touch()
-        with pytest.raises(BuildError, match="refusing: refused") as caught:
-            built.fsck()
-        assert caught.value.checked == {"lower": CheckResult(True, "as made")}
-        assert not built.is_open
-        (built.bottom.path / "refused").unlink()
-        with built.taken_down():
-            pass
-        assert built.is_open
-
-
-def test_the_place_below_a_layer_that_is_not_open_is_not_the_stack(context: BuildContext) -> None:
-    with standing(context, "lower | refusing") as built:
-        (built.bottom.path / "refused").touch()
-        with pytest.raises(BuildError, match="refusing: refused"):
-            built.remount()
-        for act in lambda: built.path, built.check, built.complete:
-            with pytest.raises(BuildError, match=r"`lower \| refusing` .*refus"):
-                act()
-        assert built.below == built.bottom.path
-        (built.bottom.path / "refused").unlink()
-        assert built.complete()
-        assert built.path.is_dir()
-        assert not built.complete()
 
 
 @pytest.mark.parametrize(
@@ -244,6 +300,11 @@ def test_a_stack_that_somebody_has_unmounted_is_remounted(
         monkeypatch.setattr(built, "_close", complain)
         assert built.complete()
         assert built.is_open
+
+
+def test_a_stack_without_a_second_copy_has_nothing_to_rebuild(context: BuildContext) -> None:
+    with standing(context, "lower") as built, pytest.raises(BuildError, match=r"`lower` .*\blower\b"):
+        built.wait_until_rebuilt()
 
 
 def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(context: BuildContext) -> None:
