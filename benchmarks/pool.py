@@ -92,7 +92,7 @@ def write(directory: Path, hosts: int) -> int:
                     for reading in derived["readings"].values():
                         if estimate := reading["estimate"]:
                             estimate["overhead"] = (1 + estimate["overhead"]) * shift - 1
-        text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        text = msgspec.json.encode(content)
         (directory / f"host{host}.json").write_bytes(text)
     return (directory / "host0.json").stat().st_size
 

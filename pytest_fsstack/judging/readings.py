@@ -150,7 +150,7 @@ def settle(results: Results, only: Iterable[str] | None = None) -> Results:
 
 
 def dumps(results: Results) -> str:
-    """Return results with their readings as indented JSON."""
+    """Return results with their readings as the JSON of a file."""
     return saved.dumps(settle(results))
 
 

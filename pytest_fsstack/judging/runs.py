@@ -72,7 +72,9 @@ def min_runs(alpha: float) -> int:
 
 def pseudo_median(values: Sequence[float]) -> float:
     """Return the median of the means of all pairs of values, each value paired with itself too (Hodges & Lehmann)."""
-    return statistics.median((one + other) / 2 for index, one in enumerate(values) for other in values[index:])
+    # Ascending pairs are sorted faster.
+    ordered = sorted(values)
+    return statistics.median([one + other for index, one in enumerate(ordered) for other in ordered[index:]]) / 2
 
 
 def estimate(

@@ -7,7 +7,7 @@ import msgspec
 from pytest_fsstack.records.sample import Better
 
 
-class Budget(msgspec.Struct, frozen=True):
+class Budget(msgspec.Struct, frozen=True, gc=False):
     """The allowed overhead of one metric over the baseline (0.3 is 30 %), or an absolute limit in its unit.
 
     `limit` is a maximum if less is better, and a minimum if more is better. Exactly one of overhead and limit is set.

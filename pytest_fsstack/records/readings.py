@@ -8,7 +8,7 @@ from pytest_fsstack.records.sample import LogError, LogRatio, Metric, OverheadNu
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Outcome
 
 
-class Ratios(msgspec.Struct, frozen=True):
+class Ratios(msgspec.Struct, frozen=True, gc=False):
     """The logarithms of the ratios of a stack to its reference in each round (with several boots, in each boot).
 
     `typical` is their pseudo-median (Hodges & Lehmann), `deviation` their standard deviation, null for a single one.
@@ -20,7 +20,7 @@ class Ratios(msgspec.Struct, frozen=True):
     deviation: LogError | None = None
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """Figures of a metric of a step on a stack, computed once. `rounds` is the number of samples with it."""
 
     #: The name of its series.
@@ -44,7 +44,7 @@ class Reading(msgspec.Struct, frozen=True):
     verdict: Outcome | None = None
 
 
-class Derived(msgspec.Struct, frozen=True):
+class Derived(msgspec.Struct, frozen=True, gc=False):
     """What is known of a step on a stack. `samples` is the number of its samples that have figures."""
 
     samples: RoundNumber = 0

@@ -75,7 +75,7 @@ class Unjudged(Enum):
     EMULATED = "the CPU is emulated"
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class Judgement(msgspec.Struct, frozen=True, gc=False):
     """A budget and its verdict. If nothing could be compared, `verdict` is None and `unjudged` gives the reason."""
 
     budget: Budget

@@ -30,7 +30,7 @@ def saturated(figure: float) -> float:
     return float(figure if figure <= 0 else min(max(figure, 1 / MAX_FIGURE), MAX_FIGURE))
 
 
-class Metric(msgspec.Struct, frozen=True):
+class Metric(msgspec.Struct, frozen=True, gc=False):
     """A kind of figure: its unit, the better direction, and its resolution, below which differences are noise of the
     clock.
     """
@@ -85,7 +85,7 @@ METRICS = {
 }
 
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+class Sample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The figures of one timed block in one round, by metric."""
 
     #: In the unit of the metric. Empty if the step ran without a timed block, but has figures in other rounds.

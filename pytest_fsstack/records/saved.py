@@ -48,8 +48,8 @@ def schema() -> dict[str, Any]:
 
 
 def dumps(results: Results) -> str:
-    """Return results as indented JSON."""
-    return msgspec.json.format(_as_json(results), indent=2).decode() + "\n"
+    """Return results as the JSON of a file."""
+    return f"{line(results)}\n"
 
 
 def line(results: Results) -> str:

@@ -20,7 +20,7 @@ else:
 BLOCK = 8
 
 
-class Looks(msgspec.Struct, frozen=True):
+class Looks(msgspec.Struct, frozen=True, gc=False):
     """The plan of looks at the samples, and the error rate of all looks together.
 
     ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block. Over
@@ -97,7 +97,7 @@ class Looks(msgspec.Struct, frozen=True):
         return min(bisect_right(self.rounds, number), len(self.rounds) - 1)
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """An overhead and its interval, all as ratio - 1.
 
     ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
@@ -133,7 +133,7 @@ class Estimate(msgspec.Struct, frozen=True):
         return 1 + self.overhead, *ends
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The verdict of the samples of one step and metric on its budget.
 
     ``look`` is the number (from 1) of the look that decided or gave up, or else of the last one. ``decided_after`` is
@@ -165,7 +165,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.decided_after is not None and self.look < len(self.looks.rounds)
 
 
-class CarryOver(msgspec.Struct, frozen=True):
+class CarryOver(msgspec.Struct, frozen=True, gc=False):
     """The excess of a step's figures (0.05 is 5 %) after a certain run, with the p value for the whole chain.
 
     `step` is empty for all steps. `stack` and `kernel` are empty for all stacks and all kernels.

@@ -6,7 +6,6 @@ memory. The log of a session that was killed has none, so they are read from its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import log1p, sqrt
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import astuple, force_setattr, replace
 
 from pytest_fsstack.judging.describe import NOT_ON_EMULATED
-from pytest_fsstack.judging.readings import Readings
+from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.machine import reading
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
 from pytest_fsstack.records import saved
@@ -28,10 +27,7 @@ from pytest_fsstack.records.results import (
     ChainResults,
     Judgement,
     Results,
-    StackInfo,
-    View,
 )
-from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.units import counted
 
 
@@ -84,40 +80,36 @@ def read(path: Path) -> SessionFile:
     results = _outline(content) or saved.loads(content)
     session = SessionFile(path, _metadata(results))
     for chain in results.chains:
-        _add(session, Readings(chain))
+        _add(session, settle_chain(chain, {name for step in chain.steps for name in _metrics(chain, step)}))
     if not session.readings:
         reasons = "; ".join(dict.fromkeys(session.notes.values()))
         raise ValueError(": ".join(filter(None, ["no overhead was measured in this session", reasons])))
     return session
 
 
-def _add(session: SessionFile, readings: Readings) -> None:
+def _add(session: SessionFile, chain: ChainResults) -> None:
     """Add the readings of a chain, and why others are missing."""
-    chain = readings.chain
     stacks = [stack for stack in chain.stacks if stack not in chain.controls and stack != chain.reference(stack)]
     emulated = {stack for stack in stacks if chain.is_emulated(stack) and not chain.judges_emulated}
     for step in chain.steps:
         is_measured, metrics = bool(chain.metrics(step)), _metrics(chain, step)
         for stack in stacks:
-            incomplete, judged = chain.incomplete(step, stack), chain.judgements_of(step, stack)
+            derived, judged = chain.known(step, stack), chain.judgements_of(step, stack)
             reference = chain.stacks.get(chain.reference(stack))
             for metric in metrics:
-                reading, key = (
-                    readings.of(step, stack, metric),
-                    series_key(session.metadata, chain, step, stack, metric),
-                )
-                if reading and reading.metric.is_of_time and stack in emulated:
+                reading, key = derived.readings.get(metric), series_key(session.metadata, chain, step, stack, metric)
+                if reading and stack in emulated and reading.metric.is_of_time:
                     session.notes[key] = NOT_ON_EMULATED
                     continue
                 judgements = tuple([judgement for judgement in judged if judgement.budget.metric == metric])
-                base = readings.of(step, reference.id, metric) if reference else None
-                if incomplete or reading is None or reference is None or not _is_ratio(reading, base):
+                base = chain.reading(step, reference.id, metric) if reference else None
+                if derived.incomplete or reading is None or reference is None or not _is_ratio(reading, base):
                     # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
                     lacking = "not measured" if is_measured and (judgements or metric == "seconds") else ""
                     if reading and reading.estimate and reading.estimate.missing:
                         rounds = counted(reading.estimate.missing, "round")
                         lacking = f"only it or its reference has a figure in {rounds}"
-                    if reason := incomplete or chain.note(step, stack) or lacking:
+                    if reason := derived.incomplete or chain.note(step, stack) or lacking:
                         session.notes[key] = reason
                     continue
                 estimate = reading.estimate
@@ -135,7 +127,7 @@ def _is_ratio(reading: Reading, base: Reading | None) -> bool:
 
 def _metadata(results: Results) -> Results:
     chains = [
-        replace(chain, samples={}, judgements={}, orders=[], conditions=[], discarded=[], derived={})
+        replace(chain, samples={}, judgements={}, orders=[], conditions=[], discarded=[], derived={}, overall={})
         for chain in results.chains
     ]
     return replace(results, chains=chains, tests={})
@@ -144,51 +136,36 @@ def _metadata(results: Results) -> Results:
 # -- decoding less -----------------------------------------------------------------------------------------------------
 
 
-class _Chain(msgspec.Struct):
-    """The fields of `ChainResults` that are compared."""
-
-    id: str
-    devices: list[str]
-    baseline: str
-    looks: Looks
-    seed: int
-    steps: list[str] = []
-    stacks: dict[str, StackInfo] = {}
-    judgements: dict[str, dict[str, list[Judgement]]] = {}
-    notes: dict[str, dict[str, str]] = {}
-    work: dict[str, Mapping[str, Any]] = {}
-    controls: list[str] = []
-    view: View = "within"
-    against: dict[str, str] = {}
-    judges_emulated: bool = False
-    paired: bool = True
-    derived: dict[str, dict[str, Any]] = {}
-
-
-class _Session(msgspec.Struct, tag_field="format", tag=FORMAT):
-    """The fields of `Results` that are compared."""
-
-    environment: dict[str, Any] = {}
-    chains: list[Any] = []
-    interrupted: str = ""
-    start: str = ""
-    scale: str = ""
-    labels: dict[str, str] = {}
+class _Skipped(msgspec.Struct, frozen=True, gc=False):
+    """Data that is not compared. It has no fields, so a decoder skips them."""
 
 
 @cache
-def _decoder(metrics: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of sessions that skips the readings of all other metrics."""
+def _decoder(metrics: frozenset[str]) -> msgspec.json.Decoder[Results]:
+    """Return a decoder of results that skips samples, tests, and the readings of all other metrics."""
     names = {f"metric{number}": metric for number, metric in enumerate(sorted(metrics))}
     optional: Any = Reading | None
-    readings = msgspec.defstruct("_Readings", [(name, optional, None) for name in names], rename=names)
-    derived = msgspec.defstruct("_Derived", [("readings", readings), ("samples", int, 0), ("incomplete", str, "")])
-    of_chain: Any = dict[str, dict[str, derived]]  # type: ignore[valid-type]
-    chain = msgspec.defstruct("_DerivedChain", [("derived", of_chain, {})], bases=(_Chain,))
-    chains: Any = list[chain]  # type: ignore[valid-type]
-    session = msgspec.defstruct(
-        "_DerivedSession", [("chains", chains, [])], bases=(_Session,), tag_field="format", tag=FORMAT
+    readings = msgspec.defstruct(
+        "_Readings", [(name, optional, None) for name in names], rename=names, frozen=True, gc=False
     )
+
+    def keep(derived: Any) -> None:
+        by_metric = zip(names.values(), astuple(derived.readings))
+        force_setattr(derived, "readings", {name: reading for name, reading in by_metric if reading is not None})
+
+    def like(record: type, fields: dict[str, tuple[Any, Any]], **options: Any) -> Any:
+        """Return a subclass of a record with other types and defaults of some fields."""
+        changed = [(name, *field) for name, field in fields.items()]
+        return msgspec.defstruct(f"_{record.__name__}", changed, bases=(record,), **options)
+
+    skipped = _Skipped, _Skipped()
+    derived = like(
+        Derived, {"readings": (readings, readings())}, frozen=True, gc=False, namespace={"__post_init__": keep}
+    )
+    by_stack: Any = dict[str, dict[str, derived]]  # type: ignore[valid-type]
+    chain = like(ChainResults, {"samples": skipped, "derived": (by_stack, {})})
+    chains: Any = list[chain]  # type: ignore[valid-type]
+    session = like(Results, {"chains": (chains, []), "tests": skipped}, tag_field="format", tag=FORMAT)
     return msgspec.json.Decoder(session)
 
 
@@ -201,35 +178,20 @@ def _outline(content: bytes) -> Results | None:
     try:
         while not budgeted <= metrics:
             metrics |= budgeted
-            session = _decoder(metrics).decode(content)
+            results = _decoder(metrics).decode(content)
             budgeted = frozenset(
-                name for chain in session.chains for step in chain.steps for name in _metrics(chain, step)
+                name for chain in results.chains for step in chain.steps for name in _metrics(chain, step)
             )
-        msgspec.convert(session.environment, Environment)
+        msgspec.convert(results.environment, Environment)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         if saved.log_lines(content):
             return None
         saved.check_format(content)
         raise ValueError(f"these results are damaged: {error}") from None
-    if any(slim.steps and not slim.derived for slim in session.chains):
-        return None
-    names, chains = sorted(metrics), []
-    for slim in session.chains:
-        chain = ChainResults(**{**asdict(slim), "derived": {}})
-        for step, by_stack in slim.derived.items():
-            chain.derived[step] = {
-                stack: Derived(
-                    derived.samples,
-                    incomplete=derived.incomplete,
-                    readings={name: one for name, one in zip(names, astuple(derived.readings)) if one is not None},
-                )
-                for stack, derived in by_stack.items()
-            }
-        chains.append(chain)
-    return Results(**{**asdict(session), "chains": chains})
+    return None if any(chain.steps and not chain.derived for chain in results.chains) else results
 
 
-def _metrics(chain: ChainResults | _Chain, step: str) -> list[str]:
+def _metrics(chain: ChainResults, step: str) -> list[str]:
     """Return the metrics of a step that are compared: the time, and those with budgets."""
     judged = [
         judgement.budget.metric for judgements in chain.judgements.get(step, {}).values() for judgement in judgements

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import expm1, inf, sqrt
+from functools import cache
+from math import expm1, hypot, inf
 from statistics import fmean
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from msgspec import structs
 
 from pytest_fsstack.fleet.pooling import effects
 from pytest_fsstack.fleet.pooling.hosts import HostReading, SessionFile
-from pytest_fsstack.judging import verdict
+from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
 from pytest_fsstack.records.budget import Budget
@@ -42,7 +43,7 @@ class Host(msgspec.Struct, frozen=True):
     problems: list[str] = []
 
 
-class HostFigure(msgspec.Struct, frozen=True):
+class HostFigure(msgspec.Struct, frozen=True, gc=False):
     """The figure of a host in a series: its overhead, and the standard error of log(1 + overhead).
 
     The interval is that of its rounds. `median` is in the metric's unit. `outcome` is the worst of the verdicts of its
@@ -56,7 +57,7 @@ class HostFigure(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
 
 
-class LeftOutHost(msgspec.Struct, frozen=True):
+class LeftOutHost(msgspec.Struct, frozen=True, gc=False):
     """The pooled overhead and I squared without a host."""
 
     host: str
@@ -64,7 +65,7 @@ class LeftOutHost(msgspec.Struct, frozen=True):
     i_squared: float | None
 
 
-class Pooled(msgspec.Struct, frozen=True):
+class Pooled(msgspec.Struct, frozen=True, gc=False):
     """A series over all hosts that measured it. `kernel` is empty if no host has several."""
 
     series: str
@@ -239,6 +240,7 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
     by_kernel = "kernel" in varying([key for file in files for key in file.readings] for files in hosts.values())
     rows: dict[SeriesKey, _Row] = {}
 
+    @cache
     def row(key: SeriesKey) -> _Row:
         key = key._replace(device="", kernel=key.kernel if by_kernel else "")
         return rows.setdefault(key, _Row(key))
@@ -284,8 +286,9 @@ def _judged(row: _Row) -> list[Judgement]:
 
 
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
-    figures = [_figure(name, row.hosts[name], rates.alpha) for name in names if name in row.hosts]
-    ratios = [_ratio(row.hosts[figure.host]) for figure in figures]
+    hosts = [name for name in names if name in row.hosts]
+    ratios = [_ratio(row.hosts[name]) for name in hosts]
+    figures = [_figure(name, row.hosts[name], ratio, rates.alpha) for name, ratio in zip(hosts, ratios)]
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
     outcome, estimate = _verdict(ratios, row.budget, rates.alpha)
@@ -313,21 +316,21 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     )
 
 
-def _figure(name: str, readings: Sequence[HostReading], alpha: float) -> HostFigure:
+def _figure(name: str, readings: Sequence[HostReading], ratio: float, alpha: float) -> HostFigure:
     """Return the figure of a host, which is the average of its sessions."""
     errors = [error for reading in readings if (error := reading.error) is not None]
-    error = sqrt(sum([error**2 for error in errors])) / len(errors) if len(errors) == len(readings) else None
-    centre, rounds = _ratio(readings), sum([reading.rounds for reading in readings])
+    error = hypot(*errors) / len(errors) if len(errors) == len(readings) else None
+    rounds = sum([reading.rounds for reading in readings])
     ends = None
     if error is not None and rounds > 1:
         reach = student_quantile(1 - alpha, rounds - 1) * error
-        ends = effects.Range(centre - reach, centre + reach)
+        ends = effects.Range(ratio - reach, ratio + reach)
     return HostFigure(
         name,
-        _estimate(centre, ends, rounds, alpha),
+        _estimate(ratio, ends, rounds, alpha),
         error,
         sum([reading.reading.median for reading in readings]) / len(readings),
-        worst(judgement.outcome for reading in readings for judgement in reading.judgements),
+        worst([judgement.outcome for reading in readings for judgement in reading.judgements]),
     )
 
 
@@ -378,6 +381,6 @@ def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[Lef
     for host in left_out:
         others = [*ratios[:host], *ratios[host + 1 :]]
         spread = _heterogeneity([*figures[:host], *figures[host + 1 :]], others)
-        overhead = verdict.judge(dict(enumerate(others)), 0.0, Looks.fixed(len(others))).estimate.overhead
+        overhead = expm1(runs.pseudo_median(others))
         entries.append(LeftOutHost(figures[host].host, overhead, spread.i_squared if spread else None))
     return entries
