@@ -9,22 +9,24 @@ DerSimonian & Laird, the interval of Hartung & Knapp, and Q without Welch's corr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from math import inf, log, log1p, sqrt
+from collections.abc import Callable, Sequence
+from math import expm1, inf, log, log1p, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from scipy.stats import chi2
 
-from benchmarks.machines import BUDGET, Table, above, rates, share, sigma_of
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, rates, session_of, share, share_of, sigma_of
 from pytest_fsstack.fleet.pooling import effects
 from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.verdict import judge
-from pytest_fsstack.records.verdicts import Looks, Outcome
+from pytest_fsstack.records.verdicts import Looks, Outcome, Verdict
 
 HOSTS = (3, 5, 8, 12, 20)
 ALPHA, CV = 0.05, 0.10
 _ROUNDS = (8, 16, 40)
+_TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
 
 #: Draws the difference of a host from all hosts, as a logarithm.
 Between = Callable[[random.Random], float]
@@ -144,6 +146,50 @@ def _coverage(rng: random.Random, sessions: int, hosts: int, between: Between) -
 
 def _within(ends: effects.Range, value: float) -> bool:
     return ends.low <= value <= ends.high
+
+
+#: The sessions of the hosts, and whether all of their rounds count or only those up to the first look.
+_KINDS = {
+    "default plan, all rounds": (Looks(), False),
+    "default plan": (Looks(), True),
+    "`--fsstack-rounds=16`": (Looks.fixed(16), True),
+}
+
+
+def stopped(sessions: int, seed: int) -> Table:
+    """Pool sessions that stop once their budget is judged. The limit over hosts is their true overhead."""
+    pools, rows = max(1, sessions // 6), []
+    for truth in (0.0, above(0.05), above(0.10)):
+        for cv in (0.05, 0.10):
+            for kind, (looks, first) in _KINDS.items():
+                rng = random.Random(f"{seed} stopped {truth} {cv}")
+                judged = [_pooled(rng, cv, truth, looks, first=first) for _ in range(pools)]
+                rows.append([f"{100 * truth:.3g} %", f"{cv:.0%}", kind, *_stopped_cells(judged, truth)])
+    headers = ["truth", "CV", "sessions", "bias", "false fails", "false passes", "interval covers"]
+    title = f"Hosts whose sessions stop: {pools} pools of {_POOLED} hosts a row, 1 % between hosts, budget 5 %."
+    return Table(title, headers, rows)
+
+
+_POOLED = 20
+
+
+def _pooled(rng: random.Random, cv: float, truth: float, looks: Looks, *, first: bool) -> Verdict:
+    """Judge hosts by the overheads that the plugin's own course has measured on each."""
+    ratios = []
+    for _ in range(_POOLED):
+        course = session_of(rng, _TROUBLE, cv, expm1(log1p(truth) + rng.gauss(0, 0.01)), looks)
+        reading = Readings(course.chain).of(STEP, "stack")
+        measured = reading and (reading.first_ratios if first else reading.ratios)
+        assert measured
+        ratios.append(measured.typical)
+    return judge(dict(enumerate(ratios)), truth, Looks.fixed(_POOLED, ALPHA))
+
+
+def _stopped_cells(verdicts: Sequence[Verdict], truth: float) -> list[str]:
+    outcomes = [verdict.outcome for verdict in verdicts]
+    bias = fmean(verdict.estimate.overhead for verdict in verdicts) - truth
+    covers = [verdict.estimate.low - 1e-9 <= truth <= verdict.estimate.high + 1e-9 for verdict in verdicts]
+    return [f"{100 * bias:+.2f} %", share_of("fail", outcomes), share_of("pass", outcomes), share(covers)]
 
 
 def odd(sessions: int, seed: int) -> Table:

@@ -124,11 +124,17 @@ def run_steps(course: Course, step_of: Callable[[Cell, int], StepRun], build: fl
         course.end_round({})
 
 
-def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
-    """Judge one session: rounds of a baseline and a stack in random order."""
+def session_of(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Course:
+    """Run one session: rounds of a baseline and a stack in random order."""
     noise = iter(trouble(rng, sigma_of(cv), 2 * looks.max_rounds))
     course = course_of(rng, {"base": [], "stack": [Budget(overhead=BUDGET)]}, Policy(looks))
     run(course, lambda cell: next(noise) + (log1p(truth) if cell.stack == "stack" else 0.0))
+    return course
+
+
+def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
+    """Judge one session."""
+    course = session_of(rng, trouble, cv, truth, looks)
     (judgement,) = course.chain.judgements_of(STEP, "stack")
     assert judgement.verdict is not None
     return judgement.verdict

@@ -106,6 +106,7 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "hosts": hosts.table,
     "hosts-intervals": hosts.intervals,
     "hosts-odd": hosts.odd,
+    "hosts-stopped": hosts.stopped,
 }
 
 

@@ -112,12 +112,14 @@ class Readings:
             return reading
         rounds = self._rounds(step, stack, name)
         estimate = judge.estimate(chain, step, stack, name, rounds)
+        first = [ratio for number, ratio in rounds.ratios.items() if number < chain.looks.rounds[0]]
         return replace(
             reading,
             reference=reference,
             estimate=estimate,
             overhead_series=name_of(chain, step, stack, name, kind_of(chain, stack)),
             ratios=_ratios(list(rounds.ratios.values())) if chain.paired else None,
+            first_ratios=_ratios(first) if chain.paired else None,
             coarse=rounds.coarse,
             apart=_apart(metric, reading.median, self.median(step, reference, name), estimate),
         )

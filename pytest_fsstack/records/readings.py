@@ -36,6 +36,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     #: The name of the series of its overhead.
     overhead_series: str = ""
     ratios: Ratios | None = None
+    #: The ratios of the rounds up to the first look. Whether later rounds run depends on verdicts.
+    first_ratios: Ratios | None = None
     #: Whether the resolution of the figures limits the precision of the overhead.
     coarse: bool = False
     #: The overhead of the two medians, if it contradicts the estimate.

@@ -34,7 +34,9 @@ from pytest_fsstack.units import counted
 class HostReading(NamedTuple):
     """A reading of one session that has an overhead, the name of its reference there, and its judgements.
 
-    `ratio` is the logarithm of the stack over its reference, and `rounds` are those that are in it.
+    `ratio` is the logarithm of the stack over its reference, and `rounds` are those that are in it: the rounds up to
+    the first look. Whether later ones run depends on the figures, so with them, the figures of all hosts would be
+    biased alike (docs/pooling.md).
     """
 
     reading: Reading
@@ -44,9 +46,15 @@ class HostReading(NamedTuple):
     rounds: int
 
     @property
+    def left_out(self) -> int:
+        """Return the number of rounds after the first look."""
+        ratios = self.reading.ratios
+        return ratios.rounds - self.rounds if ratios else 0
+
+    @property
     def error(self) -> float | None:
         """Return the standard error of the ratio, or None if it cannot be estimated."""
-        ratios = self.reading.ratios
+        ratios = self.reading.first_ratios
         return ratios.deviation / sqrt(ratios.rounds) if ratios and ratios.deviation is not None else None
 
 
@@ -112,10 +120,14 @@ def _add(session: SessionFile, chain: ChainResults) -> None:
                     if reason := derived.incomplete or chain.note(step, stack) or lacking:
                         session.notes[key] = reason
                     continue
-                estimate = reading.estimate
+                estimate, ratios = reading.estimate, reading.first_ratios
                 assert estimate is not None
-                ratio = log1p(estimate.overhead)
-                session.readings[key] = HostReading(reading, reference.name, judgements, ratio, estimate.rounds)
+                if chain.paired and ratios is None:
+                    session.notes[key] = "not measured in the rounds up to its first look"
+                    continue
+                # Boots of two kernels have no ratios of rounds.
+                typical = (ratios.typical, ratios.rounds) if ratios else (log1p(estimate.overhead), estimate.rounds)
+                session.readings[key] = HostReading(reading, reference.name, judgements, *typical)
 
 
 def _is_ratio(reading: Reading, base: Reading | None) -> bool:

@@ -46,8 +46,8 @@ class Host(msgspec.Struct, frozen=True):
 class HostFigure(msgspec.Struct, frozen=True, gc=False):
     """The figure of a host in a series: its overhead, and the standard error of log(1 + overhead).
 
-    The interval is that of its rounds. `median` is in the metric's unit. `outcome` is the worst of the verdicts of its
-    sessions.
+    The interval is that of its rounds up to the first look. `median` is in the metric's unit. `outcome` is the worst of
+    the verdicts of its sessions. `left_out` is the number of its other rounds.
     """
 
     host: str
@@ -55,6 +55,7 @@ class HostFigure(msgspec.Struct, frozen=True, gc=False):
     error: float | None
     median: float
     outcome: Outcome | None = None
+    left_out: int = 0
 
 
 class LeftOutHost(msgspec.Struct, frozen=True, gc=False):
@@ -331,6 +332,7 @@ def _figure(name: str, readings: Sequence[HostReading], ratio: float, alpha: flo
         error,
         sum([reading.reading.median for reading in readings]) / len(readings),
         worst([judgement.outcome for reading in readings for judgement in reading.judgements]),
+        sum([reading.left_out for reading in readings]),
     )
 
 

@@ -12,7 +12,7 @@ from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import markdown, terminal
 from pytest_fsstack.report.model import Cell, Grid
 from pytest_fsstack.report.wording import SIGNS
-from pytest_fsstack.units import OverheadUnit, first_names, visible
+from pytest_fsstack.units import OverheadUnit, counted, first_names, visible
 
 #: The p value of Cochran's Q below which a report says that hosts differ. All series share it.
 HETEROGENEITY_LEVEL = 0.01
@@ -155,6 +155,12 @@ def remarks(pool: Pool) -> list[str]:
         if entry.heterogeneity and entry.heterogeneity.p < HETEROGENEITY_LEVEL / len(pool.series)
     ]
     lines += [_spread(entry) for entry in spread[:3]]
+    stopped = {figure.host for entry in pool.series for figure in entry.hosts if figure.left_out}
+    if stopped:
+        lines.append(
+            f"rounds after the first look are left out ({counted(len(stopped), 'host')}), because verdicts decide "
+            "whether they run: with --fsstack-rounds=16, all rounds count"
+        )
     return lines
 
 

@@ -17,6 +17,7 @@ from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Results, StackInfo
 from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.verdicts import Looks
 from tests.unit.command.conftest import Said
 from tests.unit.over_time.test_comparison import in_unit, run
 
@@ -92,6 +93,33 @@ def test_a_limit_is_judged_on_stacks_without_a_budget_of_their_own(said: Said) -
         chain.samples["write"]["btrfs"] = chain.samples["write"]["luks"]
         save(f"hosts/host{number}.json", results)
     assert "fsstack: pool: T write on btrfs: " in said("hosts", "--limit", "40%", code=1)
+
+
+@pytest.mark.parametrize(
+    ("looks", "rounds", "left_out"), [(Looks((8, 16, 24)), 8, 8), (Looks.fixed(16), 16, 0), (Looks.fixed(8), 8, 8)]
+)
+def test_rounds_that_a_verdict_asked_for_are_not_in_the_figure_of_a_host(
+    said: Said, looks: Looks, rounds: int, left_out: int
+) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = run(overhead, machine=f"{number:032x}", rounds=16)
+        (chain,) = results.chains
+        chain.looks = looks
+        for key, sample in chain.of("write", "luks").items():
+            # Rounds after the first look, or fresh rounds that confirm a failure.
+            values = {"seconds": sample["seconds"] * (2 if key.number >= rounds else 1)}
+            chain.add("write", "luks", Sample(values), key.number)
+        save(f"hosts/host{number}.json", results)
+    out = said("hosts", "--json", "pool.json", code=0)
+    figures = pooled()["hosts"]
+    assert [figure["estimate"]["overhead"] for figure in figures] == pytest.approx(OVERHEADS)
+    assert {(figure["estimate"]["rounds"], figure["left_out"]) for figure in figures} == {(rounds, left_out)}
+    assert ("--fsstack-rounds=16" in out) == bool(left_out)
+    # A session that measured nothing up to its first look has no figure.
+    chain.samples["write"]["luks"][0] = {n: s for n, s in chain.samples["write"]["luks"][0].items() if n >= rounds}
+    if left_out:
+        save("hosts/host7.json", results)
+        assert re.search(r"\bhost7\.json: .*\bfirst look$", said("hosts", code=0), re.MULTILINE)
 
 
 @pytest.mark.parametrize("number", range(1, MIN_HOSTS + 1))
