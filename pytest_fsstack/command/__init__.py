@@ -12,11 +12,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_fsstack import version
+from pytest_fsstack.extensions import attach
 from pytest_fsstack.units import show
 
 #: As in pytest.
@@ -78,9 +78,11 @@ def parser() -> Parser:
     whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
     whole.add_argument("--version", action=_Version, help="show the version and exit")
     group = whole.add_subparsers(metavar="COMMAND", required=True)
-    brought = [entry.load() for entry in entry_points(group=BROUGHT)]
-    for adds in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files, *brought:
+    for adds in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files:
         adds(group)
+    for failure in attach(BROUGHT, lambda _, add_all: add_all(group)):
+        # The other subcommands, such as `cleanup`, work without it.
+        show(f"fsstack: {failure}", error=True)
     return whole
 
 

@@ -624,17 +624,16 @@ def named(name: str) -> Option:
 def declare(config: pytest.Config) -> None:
     """Declare every option and its ini twin, and register the parts of this package. A second call does nothing."""
     if not config.pluginmanager.hasplugin("fsstack-built-in"):
-        from importlib.metadata import entry_points
-
-        from pytest_fsstack.options.built_in import BuiltIn
+        from pytest_fsstack.extensions import attach
+        from pytest_fsstack.options.built_in import BROKEN, BuiltIn
 
         _add_options(config.stash[PARSER])
         # If a test was the first to need them, pytest has parsed the command line, and not every version sets defaults.
         for option in OPTIONS:
             vars(config.option).setdefault(option.ini_name, False if option.flag else None)
         config.pluginmanager.register(BuiltIn(), "fsstack-built-in")
-        for entry in entry_points(group="fsstack"):
-            config.pluginmanager.register(entry.load(), f"fsstack-{entry.name}")
+        register = config.pluginmanager.register
+        config.stash[BROKEN] = list(attach("fsstack", lambda name, plugin: register(plugin, f"fsstack-{name}")))
 
 
 def _add_options(parser: pytest.Parser) -> None:

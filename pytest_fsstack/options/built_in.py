@@ -10,6 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from pytest_fsstack.stack.layer import Layer
 
+#: The entry points of other packages that cannot be used, a message each.
+BROKEN: pytest.StashKey[list[str]] = pytest.StashKey()
+
 
 def brought(config: pytest.Config, parts: Literal["reports", "tables", "workloads"]) -> dict[str, Any]:
     """Return the reports, tables or workloads of all plugins and conftests. Raises `pytest.UsageError`."""
@@ -22,9 +25,14 @@ def brought(config: pytest.Config, parts: Literal["reports", "tables", "workload
 
 
 def brought_layers(config: pytest.Config) -> MutableMapping[str, type[Layer]]:
-    """Return the layers of the package, all plugins and conftests by name. Raises `pytest.UsageError`."""
+    """Return the layers of the package, all plugins and conftests by name.
+
+    Raises `pytest.UsageError`, also if another package cannot bring its parts.
+    """
     from pytest_fsstack.layers import known
 
+    if broken := config.stash.get(BROKEN, []):
+        raise pytest.UsageError("\n".join(broken))
     return known(map(checked_layers, config.hook.pytest_fsstack_layers()))
 
 
