@@ -225,28 +225,29 @@ def _empty(held: HeldDirectory, mount: str) -> None:
         # Opened again, because btrfs lists only what was there when a directory was opened.
         return os.open(".", _LIST, dir_fd=directory)
 
-    here = listed(held.fileno())
+    current = listed(held.fileno())
     try:
         while True:
-            with os.scandir(here) as entries:
+            with os.scandir(current) as entries:
                 kinds = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            directories, files = ([name for name, kind in kinds if kind is wanted] for wanted in (True, False))
-            status = os.fstat(here)
+            directories = [name for name, is_directory in kinds if is_directory]
+            files = [name for name, is_directory in kinds if not is_directory]
+            status = os.fstat(current)
             while not directories:
                 for name in files:
-                    os.unlink(name, dir_fd=here)
+                    os.unlink(name, dir_fd=current)
                 if not above:
                     return
-                here = exchanged(here, os.open("..", _LIST, dir_fd=here))
+                current = exchanged(current, os.open("..", _LIST, dir_fd=current))
                 status, directories, files = above.pop()
-                if _mount_of(here) != mount or not os.path.samestat(os.fstat(here), status):
+                if _mount_of(current) != mount or not os.path.samestat(os.fstat(current), status):
                     raise OSError(errno.ESTALE, f"a directory below {held.path} was moved while it was removed")
-                os.rmdir(directories.pop(), dir_fd=here)
+                os.rmdir(directories.pop(), dir_fd=current)
             above.append((status, directories, files))
-            with opened(directories[-1], _SEARCH | os.O_DIRECTORY, dir_fd=here) as below:
-                here = exchanged(here, listed(below))
+            with opened(directories[-1], _SEARCH | os.O_DIRECTORY, dir_fd=current) as below:
+                current = exchanged(current, listed(below))
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def _mount_of(directory: int) -> str:

@@ -53,14 +53,14 @@ def located(path: Path, *, trusted: bool = False) -> int:
     the file, or a directory on the way.
     """
     users, names, links = trusted_users(), list(reversed(path.absolute().parts[1:])), 0
-    here = os.open("/", _SEARCH)
+    place = os.open("/", _SEARCH)
     try:
-        _refuse_if(trusted, here, users)
+        _refuse_if(trusted, place, users)
         while names:
-            below = os.open(names.pop(), _SEARCH, dir_fd=here)
+            below = os.open(names.pop(), _SEARCH, dir_fd=place)
             if not stat.S_ISLNK(os.fstat(below).st_mode):
-                here = exchanged(here, below)
-                _refuse_if(trusted, here, users)
+                place = exchanged(place, below)
+                _refuse_if(trusted, place, users)
                 continue
             try:
                 target = _target(below, users)
@@ -70,11 +70,11 @@ def located(path: Path, *, trusted: bool = False) -> int:
             if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             if target.startswith("/"):
-                here = exchanged(here, os.open("/", _SEARCH))
+                place = exchanged(place, os.open("/", _SEARCH))
             names += reversed([part for part in target.split("/") if part])
-        return here
+        return place
     except OSError as error:
-        os.close(here)
+        os.close(place)
         if error.filename == os.fspath(path):
             raise
         raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
@@ -123,8 +123,8 @@ def who_may_change(descriptor: int, users: set[int] | None = None) -> str:
     return ""
 
 
-def _refuse_if(wanted: bool, descriptor: int, users: set[int]) -> None:
-    if not wanted:
+def _refuse_if(trusted: bool, descriptor: int, users: set[int]) -> None:
+    if not trusted:
         return
     if reason := who_may_change(descriptor, users):
         raise UntrustedError(errno.EPERM, reason)
@@ -139,9 +139,9 @@ def fuse_owner(descriptor: int) -> int | None:
     lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
     mount = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
     for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
-        number, _, rest = line.partition(" ")
+        number, _, fields = line.partition(" ")
         if number == mount:
-            kind, *_, options = rest.partition(" - ")[2].split(" ")
+            kind, *_, options = fields.partition(" - ")[2].split(" ")
             user = re.search(r"(?:^|,)user_id=(\d+)", options) if kind.startswith("fuse") else None
             return int(user[1]) if user else None
     return None
@@ -183,7 +183,7 @@ def made(path: Path) -> int:
     path, missing = path.absolute(), []
     while True:
         try:
-            here = held(path, trusted=True)
+            directory = held(path, trusted=True)
             break
         except FileNotFoundError:
             missing.append(path.name)
@@ -191,13 +191,13 @@ def made(path: Path) -> int:
     for name in reversed(missing):
         try:
             with contextlib.suppress(FileExistsError):  # another process was faster
-                os.mkdir(name, dir_fd=here)
-            here = exchanged(here, os.open(name, _LIST, dir_fd=here))
-            _refuse_if(True, here, trusted_users())
+                os.mkdir(name, dir_fd=directory)
+            directory = exchanged(directory, os.open(name, _LIST, dir_fd=directory))
+            _refuse_if(True, directory, trusted_users())
         except BaseException:
-            os.close(here)
+            os.close(directory)
             raise
-    return here
+    return directory
 
 
 # -- the marker of this program's directories --------------------------------------------------------------------------
@@ -254,17 +254,17 @@ def why_not_own(directory: int, name: str, more: Mapping[str, object] | None = N
         if not {status.st_uid, owner} <= {os.geteuid()}:
             return f"it belongs to user {owner}, and its marker to user {status.st_uid}"
         try:
-            found = json.loads(os.read(marker, _LONGEST))
+            facts = json.loads(os.read(marker, _LONGEST))
         except ValueError:
-            found = None
+            facts = None
     finally:
         os.close(marker)
-    if not isinstance(found, dict):
+    if not isinstance(facts, dict):
         return f"its marker ({MARKER}) is damaged"
-    wanted = {**marker_of(directory, name), **(more or {})}
-    if found.get("boot") != wanted["boot"]:
-        wanted = {key: value for key, value in wanted.items() if key not in ("boot", "device")}
-    differing = [key for key in wanted if found.get(key) != wanted[key]]
+    expected = {**marker_of(directory, name), **(more or {})}
+    if facts.get("boot") != expected["boot"]:
+        expected = {key: value for key, value in expected.items() if key not in ("boot", "device")}
+    differing = [key for key in expected if facts.get(key) != expected[key]]
     return f"its marker is of another directory (its {', '.join(differing)} differs)" if differing else ""
 
 
@@ -324,9 +324,9 @@ def main(top: str, below: str, *programs: str) -> None:
 
     Raises OSError.
     """
-    here = made(Path(top))
+    directory = made(Path(top))
     for name in below.split("/"):
-        here = exchanged(here, own(here, name))
+        directory = exchanged(directory, own(directory, name))
     for program in programs:
         os.close(located(Path(program), trusted=True))
 

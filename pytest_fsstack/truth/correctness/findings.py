@@ -42,14 +42,14 @@ def known_in(stack: Stack, faults: Faults, scenario: str, test: str) -> list[Kno
 
     A fault of a program that the layer does not run here, such as zfs-fuse beside OpenZFS, is left out.
     """
-    here = {scenario, f"{scenario}::{test}"}
-    known = []
+    names = {scenario, f"{scenario}::{test}"}
+    declared = []
     for layer in stack.layers:
         for fault in faults.get(layer.name, ()):
             command = "" if fault.program == "Linux" else _command(layer, fault.program)
-            if fault.scenario in here and command is not None:
-                known.append(KnownFault(fault, version_of(fault.program, command)))
-    return list(dict.fromkeys(known))
+            if fault.scenario in names and command is not None:
+                declared.append(KnownFault(fault, version_of(fault.program, command)))
+    return list(dict.fromkeys(declared))
 
 
 def _command(layer: Layer, program: str) -> str | None:
@@ -83,7 +83,7 @@ class Explained:
     @property
     def not_shown(self) -> list[KnownFault]:
         """Return the known faults that nothing was found of."""
-        return [known for known in self.known if not self.by_fault.get(known.fault)]
+        return [declared for declared in self.known if not self.by_fault.get(declared.fault)]
 
     @property
     def comparison(self) -> str:
@@ -91,14 +91,14 @@ class Explained:
 
         For example: ``declared for gocryptfs 2.3, this is 2.6.1: 2 of 3 faults did not show, 1 finding is new``.
         """
-        other = [known for known in self.known if known.version and not known.same_version]
+        others = [declared for declared in self.known if declared.version and not declared.same_version]
         parts = []
-        for program in dict.fromkeys(known.fault.program for known in other):
-            here = [known for known in other if known.fault.program == program]
-            versions = list(dict.fromkeys(version for known in here for version in known.fault.versions))
-            hidden = sum(known in here for known in self.not_shown)
-            declared = f"declared for {program} {' and '.join(versions)}, this is {here[0].version}"
-            parts.append(f"{declared}: {hidden} of {counted(len(here), 'fault')} did not show")
+        for program in dict.fromkeys(declared.fault.program for declared in others):
+            faults = [declared for declared in others if declared.fault.program == program]
+            versions = dict.fromkeys(version for declared in faults for version in declared.fault.versions)
+            hidden = sum(declared in faults for declared in self.not_shown)
+            words = f"declared for {program} {' and '.join(versions)}, this is {faults[0].version}"
+            parts.append(f"{words}: {hidden} of {counted(len(faults), 'fault')} did not show")
         new = f", {counted(len(self.new), 'finding')} {'are' if len(self.new) > 1 else 'is'} new" if self.new else ""
         return f"{'; '.join(parts)}{new}" if parts else ""
 
