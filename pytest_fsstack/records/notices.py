@@ -13,7 +13,7 @@ class _Notice(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class GaveUp(_Notice, frozen=True):
-    """As many rounds were discarded as were planned, so no more ran in their place. `rules` are those that did it."""
+    """An early end, because as many rounds were discarded as were planned. `rules` are those that did it."""
 
     rules: list[str]
 
