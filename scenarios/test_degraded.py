@@ -51,6 +51,7 @@ class TestDegraded:
         workloads.copy_file(timed, fsstack, payloads(sizes.file), into="before")
 
     @pytest.mark.benchmark(group="read")
+    @pytest.mark.fsstack_repeat("auto")
     def test_read(self, fsstack: Built, timed: Timed, sizes: Sized, payloads: Payloads) -> None:
         workloads.read_back(timed, fsstack, file="before", source=payloads(sizes.file))
 

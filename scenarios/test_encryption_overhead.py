@@ -69,12 +69,14 @@ class TestEncryptionOverhead:
         workloads.extract(timed, fsstack, corpus)
 
     @pytest.mark.benchmark(group="du")
+    @pytest.mark.fsstack_repeat("auto")
     @budget(daemons="1500%", btrfs="500%", xfs="500%")
     def test_du(self, fsstack: Built, timed: Timed) -> None:
         """Sum up the space of the tree with du."""
         workloads.du(timed, fsstack)
 
     @pytest.mark.benchmark(group="rsync")
+    @pytest.mark.fsstack_repeat("auto")
     @budget(daemons="1500%", btrfs="500%", xfs="500%")
     def test_rsync_dry_run(self, fsstack: Built, timed: Timed, corpus: Corpus, tmp_path: Path) -> None:
         """Compare the tree with an empty directory by rsync: almost all stat calls."""

@@ -75,10 +75,12 @@ class TestImages:
         pack(fsstack, timed, sizes)
 
     @pytest.mark.benchmark(group="read all files")
+    @pytest.mark.fsstack_repeat("auto")
     def test_sequential(self, fsstack: Built, timed: Timed) -> None:
         workloads.read_files(timed, fsstack)
 
     @pytest.mark.benchmark(group="read blocks at random")
+    @pytest.mark.fsstack_repeat("auto")
     def test_random(self, fsstack: Built, timed: Timed, sizes: Trees) -> None:
         workloads.read_blocks(timed, fsstack, count=sizes.blocks)
 

@@ -80,7 +80,10 @@ class Course:
             for test in plan.tests
         }
         repeats = {} if policy.once else next(iter(plans.values())).repeats
-        self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
+        self._repeated = {
+            step: Repeated(repeat, self.chain.looks, sanity_only=self._has_sanity_limits_only(step))
+            for step, repeat in repeats.items()
+        }
         self.views = Views(self.chain, self._plans, kernels, boots, policy)
         self.endings = Endings(
             self.chain,
@@ -159,6 +162,10 @@ class Course:
     def _rounds_judge_kernels(self) -> bool:
         """Whether rounds decide the limit between kernels. Otherwise boots do."""
         return self.boots == 1 and self.policy.judges_one_boot
+
+    def _has_sanity_limits_only(self, step: str) -> bool:
+        budgets = [budget for (of, _), test in self._tests.items() if of == step for budget in test.budgets]
+        return bool(budgets) and self.policy.limit is None and all(budget.sanity for budget in budgets)
 
     def _is_judged(self, question: Question) -> bool:
         """Whether a test of the cell has a budget over the reference, or the limit between kernels applies."""
@@ -306,6 +313,8 @@ class Course:
             self.chain.discard(str(rule), conditions)
             return
         self.chain.conditions.append(conditions)
+        for repeated in self._repeated.values():
+            repeated.end_round()
         if self.chain.rounds == 1 and not self.policy.once:
             self._find_impossible()
         if self.chain.rounds_of_phase in self.planner.looks.rounds:

@@ -2,9 +2,15 @@
 
 A repetition costs less than a round, which builds the stack anew, but it only reduces the variance within a round. With
 costs c and variances v, the best precision per second is at sqrt(c_build / c_repetition * v_within / v_build)
-repetitions (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013). All stacks of a step are repeated
-equally often, so exchanging the two runs of a pair still changes only a sign. A number that was chosen from one block
-applies only to later blocks, whose signs do not depend on it (docs/statistics.md).
+repetitions (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
+
+The costs are known after round 1, the variances after the first block. Between these, the ratio of the variances is
+taken to be `_USUAL_RATIO`. A step with nothing but sanity limits runs once until the first look, which decides most of
+them.
+
+All stacks of a step are repeated equally often, so exchanging the two runs of a pair still changes only a sign. The
+number depends on the costs of all stacks together, and after the first block on variances. So the signs of later rounds
+do not depend on it (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -20,28 +26,22 @@ from pytest_fsstack.records.verdicts import Looks, Repetition
 
 RepeatCount = int | Literal["auto"]
 
-#: For "auto", before anything is measured, and if nothing can be chosen.
-INITIAL_COUNT = 3
 #: For "auto". More would hardly help: the variance between builds remains.
-MAX_COUNT = 5
+MAX_COUNT = 15
+#: The ratio of the variances within and between rounds, before it is known. Of `du` it was 6 to 99, of rsync 1 to 10.
+_USUAL_RATIO = 2.0
 
 
 def describe(repetition: Repetition, step: str) -> str:
     """Describe the number of repetitions and its reason in one line."""
-    auto = (
-        f" (auto; {INITIAL_COUNT} times at first)"
-        if repetition.auto and repetition.count != INITIAL_COUNT
-        else " (auto)"
-        if repetition.auto
-        else ""
-    )
-    text = f"{step} runs {repetition.count} time{'s' if repetition.count > 1 else ''} in a round{auto}"
-    if repetition.variance is None or repetition.cost is None:
+    times = f"{repetition.count} time{'s' if repetition.count > 1 else ''}"
+    text = f"{step} runs {times} in a round{' (auto)' if repetition.auto else ''}"
+    if repetition.cost is None:
         return text
-    return (
-        f"{text}: {repetition.variance * 100:.0f} % of the variance of its time is between repetitions, and one takes "
-        f"{repetition.cost * 100:.0f} % of the time of a round"
-    )
+    takes = f"one takes {repetition.cost * 100:.0f} % of the time of a round"
+    if repetition.variance is None:
+        return f"{text}: {takes}"
+    return f"{text}: {repetition.variance * 100:.0f} % of the variance of its time is between repetitions, and {takes}"
 
 
 def combined(samples: Sequence[Sample]) -> Sample:
@@ -60,18 +60,17 @@ def combined(samples: Sequence[Sample]) -> Sample:
     return Sample(values, metrics, typical.kept, incomplete, len(samples), typical.work)
 
 
-def best(build: float, repetition: float, between: float, within: float) -> int:
+def best(build: float, repetition: float, ratio: float = _USUAL_RATIO) -> int:
     """Return the best number of repetitions: odd, from 1 to `MAX_COUNT`. Odd numbers keep an outlier out of the median.
 
-    `build` and `repetition` are the costs in seconds of a round without repetitions, and of one repetition. `between`
-    and `within` are the variances between rounds, and between repetitions of a round.
+    `build` and `repetition` are the costs in seconds of a round without repetitions, and of one repetition. `ratio` is
+    that of the variances within and between rounds. Together, repetitions cost at most as much as the build, because
+    an estimated ratio may be much too large.
     """
-    if not within:
-        return 1
-    if not between or not repetition:
-        return MAX_COUNT
-    # The nearest odd number.
-    return min(MAX_COUNT, 1 + 2 * round((math.sqrt(build / repetition * within / between) - 1) / 2))
+    share = build / repetition if repetition else math.inf
+    number = min(math.sqrt(share * ratio) if ratio else 1.0, share, MAX_COUNT)
+    # The nearest odd number, but at most the costs of a build.
+    return 1 + 2 * int(min(round((number - 1) / 2), (share - 1) / 2)) if number > 1 else 1
 
 
 def variances(
@@ -109,14 +108,17 @@ def _of_median(count: int) -> float:
 
 
 class Repeated:
-    """The repetitions of a step while its chain runs."""
+    """The repetitions of a step while its chain runs.
 
-    def __init__(self, repeat: RepeatCount, looks: Looks) -> None:
+    `sanity_only` is for a step whose budgets are all sanity limits, which need no precision before the first look.
+    """
+
+    def __init__(self, repeat: RepeatCount, looks: Looks, *, sanity_only: bool = False) -> None:
         self.repeat = repeat
         # A plan of one block judges all rounds together, so no number may depend on figures.
         self._open = repeat == "auto" and len(looks.rounds) > 1
-        judged = looks.max_rounds >= looks.minimum_rounds
-        self.count = repeat if isinstance(repeat, int) else INITIAL_COUNT if judged else 1
+        self._by_cost = repeat == "auto" and looks.max_rounds >= looks.minimum_rounds and not sanity_only
+        self.count = repeat if isinstance(repeat, int) else 1
         self._logs: dict[str, dict[int, list[float]]] = {}
         self._repetitions: list[float] = []
         self._rounds: list[float] = []
@@ -136,17 +138,27 @@ class Repeated:
             self._rounds.append(max(0.0, took - self._running))
             self._running = 0.0
 
+    def end_round(self) -> None:
+        """Choose the number for the first block by the costs, once they are known."""
+        if self._by_cost and self._rounds:
+            self.count, self._by_cost = best(*self._costs()), False
+
+    def _costs(self) -> tuple[float, float]:
+        """Return the mean seconds of a round without repetitions, and of one repetition."""
+        return statistics.fmean(self._rounds), statistics.fmean(self._repetitions)
+
     def settle(self, reference: Callable[[str], str]) -> Repetition:
         """Choose the number for the next rounds, if it is "auto" and the first block is over."""
-        estimated = variances(self._logs, reference)
-        if estimated is None or not self._rounds:
-            self._open = False
+        still_open, self._open = self._open, False
+        if not self._rounds:
             return Repetition(self.count, self.repeat == "auto")
-        (between, within), build = estimated, statistics.fmean(self._rounds)
-        repetition = statistics.fmean(self._repetitions)
-        if self._open:
-            self.count, self._open = best(build, repetition, between, within), False
-        total, cost = between + within, build + repetition
-        return Repetition(
-            self.count, self.repeat == "auto", within / total if total else 0.0, repetition / cost if cost else 0.0
-        )
+        ratio, share = _USUAL_RATIO, None
+        if estimated := variances(self._logs, reference):
+            between, within = estimated
+            ratio = within / between if between else math.inf if within else 0.0
+            share = within / (between + within) if within else 0.0
+        build, repetition = self._costs()
+        if still_open:
+            self.count = best(build, repetition, ratio)
+        cost = repetition / (build + repetition) if build + repetition else 0.0
+        return Repetition(self.count, self.repeat == "auto", share, cost)

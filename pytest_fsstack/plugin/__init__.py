@@ -33,7 +33,7 @@ MARKERS = (
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
     "fsstack_repeat(times): run a step that only reads this many times in each round, each from cold, and take the "
-    "median; with 'auto', the best number after the first eight rounds",
+    "median; with 'auto', as often as it pays, by its cost and its noise",
     "fsstack_rounds(number): run the class or test in this many rounds, unless --fsstack-rounds or a budget needs more",
     "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
     "fsstack_table(name, **options): the shape in which the chain's results are published, such as 'times' or 'matrix'",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks import repeats
-from benchmarks.machines import BUDGET, above
+from benchmarks.machines import BUDGET, STEP, above, course_of
+from pytest_fsstack.judging.cells import CellRun, Policy, StepRun
 from pytest_fsstack.judging.repetition import (
-    INITIAL_COUNT,
     MAX_COUNT,
     RepeatCount,
     Repeated,
@@ -21,6 +21,7 @@ from pytest_fsstack.judging.repetition import (
     describe,
     variances,
 )
+from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.verdicts import Looks, Repetition
 
@@ -76,24 +77,25 @@ def test_a_stack_that_takes_so_many_times_as_long_has_a_median_that_is_so_many_t
 
 
 @pytest.mark.parametrize(
-    ("costs", "found", "number"),
+    ("costs", "ratio", "number"),
     [
-        ((12, 1), (1.0, 1.0), 3),  # sqrt(12) = 3.46
-        ((18, 1), (4.0, 1.0), 3),
-        ((14, 1), (4.0, 1.0), 1),
-        ((22, 1), (1.0, 1.0), MAX_COUNT),
-        ((1, 16), (1.0, 1.0), 1),
-        ((100, 1), (1.0, 100.0), MAX_COUNT),
-        ((5, 1), (0.0, 1.0), MAX_COUNT),
-        ((5, 1), (1.0, 0.0), 1),
-        ((5, 1), (0.0, 0.0), 1),
-        ((0, 0), (1.0, 1.0), MAX_COUNT),
+        ((12, 1), 1.0, 3),  # sqrt(12) = 3.46
+        ((18, 1), 0.25, 3),
+        ((14, 1), 0.25, 1),
+        ((22, 1), 1.0, 5),
+        ((1, 16), 1.0, 1),
+        ((15.6, 1), 32.0, MAX_COUNT),  # as of `du`
+        ((100, 1), 100.0, MAX_COUNT),
+        ((1, 1.1), math.inf, 1),
+        ((4.9, 1), math.inf, 3),  # five would cost more than the build
+        ((5, 1), math.inf, 5),
+        ((5, 1), 0.0, 1),
+        ((0, 0), 1.0, MAX_COUNT),
+        ((0, 1), 1.0, 1),
     ],
 )
-def test_the_best_number_is_that_of_kalibera_and_jones(
-    costs: tuple[float, float], found: tuple[float, float], number: int
-) -> None:
-    assert best(*costs, *found) == number
+def test_the_best_number_is_that_of_kalibera_and_jones(costs: tuple[float, float], ratio: float, number: int) -> None:
+    assert best(*costs, ratio) == number
 
 
 @given(*[st.floats(0.1, 100)] * 2, *[st.floats(1e-4, 1)] * 2)
@@ -104,11 +106,12 @@ def test_no_other_number_gives_a_more_precise_mean_at_the_same_cost(
         return (build + number * repetition) * (between + within / number)
 
     exact = math.sqrt(build / repetition * within / between)
-    chosen = best(build, repetition, between, within)
+    chosen = best(build, repetition, within / between)
+    assert chosen == 1 or chosen * repetition <= build
+    numbers = [number for number in range(1, MAX_COUNT + 1, 2) if number == 1 or number * repetition <= build]
     # There is no better odd number far from it.
-    assert chosen in (1, MAX_COUNT) or abs(chosen - exact) <= 1
-    others = [variance_by_cost(number) for number in range(1, MAX_COUNT + 1, 2)]
-    assert variance_by_cost(chosen) <= 1.1 * min(others)
+    assert chosen in (1, numbers[-1]) or abs(chosen - exact) <= 1
+    assert variance_by_cost(chosen) <= 1.1 * min(map(variance_by_cost, numbers))
 
 
 def logs_of(
@@ -149,46 +152,101 @@ def feed(repeated: Repeated, rounds: int, build: float, noise: float, cost: floa
             repeated.end(10.0 + cost * len(samples))
 
 
-@pytest.mark.parametrize(
-    ("build", "noise", "cost", "least", "most"),
-    [(0.1, 0.01, 1.0, 1, 1), (0.03, 0.1, 1.0, MAX_COUNT, MAX_COUNT), (0.1, 0.1, 2.5, 1, 4)],
-)
-def test_auto_begins_with_three_and_settles_on_what_was_seen(
-    build: float, noise: float, cost: float, least: int, most: int
-) -> None:
-    repeated = Repeated("auto", Looks())
-    assert repeated.count == INITIAL_COUNT == 3
-    feed(repeated, 8, build, noise, cost)
-    found = repeated.settle(_base)
-    assert least <= repeated.count == found.count <= most
-    assert found.cost == pytest.approx(cost / (10 + cost))
-    assert 0 <= (found.variance or 0) <= 1
-    feed(repeated, 8, 0.0, 1.0, 0.01)
-    assert repeated.settle(_base).count == found.count, "fixed for the rest of the chain"
+def counts_of(repeated: Repeated, rounds: int, build: float, noise: float, cost: float) -> list[int]:
+    """Return the numbers of repetitions in rounds with these CVs of builds and repetitions. A build takes 10 s."""
+    counts, rng = [], random.Random(2)
+    for number in range(rounds):
+        counts.append(repeated.count)
+        logs = logs_of(rng, 1, repeated.count, build, noise, drift=0.0)
+        for stack in ("crypt", "base"):
+            samples = [sample(math.exp(value)) for value in logs[stack][0]]
+            repeated.add(stack, number, samples, took=cost * len(samples))
+            repeated.end(10.0 + cost * len(samples))
+        repeated.end_round()
+    return counts
 
 
 @pytest.mark.parametrize(
-    ("repeat", "looks", "count"),
+    ("build", "noise", "cost", "first", "least", "most"),
     [
-        (5, Looks(), 5),
-        ("auto", Looks.fixed(20), 3),  # all of its rounds are one block
-        ("auto", Looks.fixed(1), 1),  # nothing is judged
-        ("auto", Looks.fixed(4), 1),
+        (0.1, 0.01, 1.0, 5, 1, 1),
+        (0.01, 0.1, 1.0, 5, 9, 9),
+        (0.01, 0.1, 0.1, 15, MAX_COUNT, MAX_COUNT),
+        (0.1, 0.1, 2.5, 3, 1, 3),
+        (0.01, 0.1, 11.0, 1, 1, 1),
     ],
 )
-def test_what_is_not_chosen_stays_as_it_is(repeat: RepeatCount, looks: Looks, count: int) -> None:
+def test_auto_begins_with_the_cost_and_goes_on_with_the_variances(
+    build: float, noise: float, cost: float, first: int, least: int, most: int
+) -> None:
+    repeated = Repeated("auto", Looks())
+    assert counts_of(repeated, 8, build, noise, cost) == [1] + [first] * 7
+    repetition = repeated.settle(_base)
+    assert least <= repeated.count == repetition.count <= most
+    assert repetition.cost == pytest.approx(cost / (10 + cost))
+    assert (repetition.variance is None) == (first == 1)
+    assert counts_of(repeated, 8, 0.0, 1.0, 0.01) == [repetition.count] * 8, "fixed for the rest of the chain"
+    assert repeated.settle(_base).count == repetition.count
+
+
+def test_sanity_limits_alone_need_no_repetition_before_the_first_look() -> None:
+    repeated = Repeated("auto", Looks(), sanity_only=True)
+    assert counts_of(repeated, 8, 0.01, 0.1, 1.0) == [1] * 8
+    assert repeated.settle(_base).count == repeated.count == 5
+
+
+@pytest.mark.parametrize(
+    ("sanity", "limit", "second"), [((True, True), None, 1), ((True, False), None, 5), ((), None, 5), ((True,), 0.1, 5)]
+)
+def test_a_course_repeats_a_step_at_once_if_a_figure_of_it_matters(
+    sanity: tuple[bool, ...], limit: float | None, second: int
+) -> None:
+    budgets = {"base": [], "crypt": [Budget(overhead=9.0, sanity=each) for each in sanity]}
+    course = course_of(random.Random(1), budgets, Policy(limit=limit), repeats={STEP: "auto"})
+    for expected in (1, second):
+        this = course.next_round()
+        assert this is not None
+        assert this.repetitions == {STEP: expected}
+        for cell in this.order:
+            samples = tuple(sample(1.0) for _ in range(expected))
+            course.add(cell, CellRun((StepRun(STEP, samples, float(expected)),), 10.0 + expected))
+        course.end_round({})
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_the_number_does_not_depend_on_which_stack_is_which(exchanged: bool) -> None:
+    repeated = Repeated("auto", Looks())
+    for stack, cost in zip(("base", "crypt"), (2.0, 0.1) if exchanged else (0.1, 2.0), strict=True):
+        repeated.add(stack, 0, [sample(cost)], cost)
+        repeated.end(40.0 + cost)
+    repeated.end_round()
+    assert repeated.count == 9
+
+
+@pytest.mark.parametrize(
+    ("repeat", "looks", "counts"),
+    [
+        (5, Looks(), [5] * 8),
+        ("auto", Looks.fixed(20), [1] + [5] * 7),  # all of its rounds are one block
+        ("auto", Looks.fixed(1), [1] * 8),  # nothing is judged
+        ("auto", Looks.fixed(4), [1] * 8),
+    ],
+)
+def test_no_figure_changes_a_number_in_a_plan_of_one_block(
+    repeat: RepeatCount, looks: Looks, counts: list[int]
+) -> None:
     repeated = Repeated(repeat, looks)
-    feed(repeated, 8, 0.0, 0.1, 1.0)
-    assert repeated.settle(_base).count == repeated.count == count
+    assert counts_of(repeated, 8, 0.0, 0.1, 1.0) == counts
+    assert repeated.settle(_base).count == repeated.count == counts[-1]
 
 
 def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
-    repeated = Repeated("auto", Looks())
+    repeated = Repeated(3, Looks())
     for number in range(8):
         repeated.add("base", number, [sample(1.0), sample(1.1)], 1.0)
         repeated.add("crypt", number, [sample(1.0), sample(1.1)], 1.0)
         repeated.end(2.0)
-    assert repeated.settle(_base) == Repetition(3, True)
+    assert repeated.settle(_base) == Repetition(3, False)
 
 
 def test_choosing_the_number_costs_no_error_rate_and_repeating_finds_more() -> None:
@@ -199,7 +257,7 @@ def test_choosing_the_number_costs_no_error_rate_and_repeating_finds_more() -> N
     assert kept.count("pass") <= 26
     numbers: tuple[RepeatCount, ...] = (1, "auto")
     once, often = (
-        [repeats.session(rng, 0.05, 0.1, above(0.05), BUDGET, number)[0].outcome for _ in range(40)]
+        [repeats.session(rng, 0.02, 0.1, above(0.05), BUDGET, number)[0].outcome for _ in range(60)]
         for number in numbers
     )
     assert often.count("fail") > once.count("fail") + 4
@@ -207,9 +265,9 @@ def test_choosing_the_number_costs_no_error_rate_and_repeating_finds_more() -> N
 
 def test_a_line_says_how_often_and_why() -> None:
     for repetition, expected in (
-        (Repetition(4, True, 0.71, 0.12), r"du \D*4 \D*\(auto; 3\b[^)]*\): 71 % \D*12 % \D*"),
-        (Repetition(1, True), r"du \D*1 \D*\(auto; 3\b[^)]*\)"),
-        (Repetition(3, True), r"du \D*3 \D*\(auto\)"),
+        (Repetition(4, True, 0.71, 0.12), r"du \D*4 \D*\(auto\): 71 % \D*12 % \D*"),
+        (Repetition(1, True, None, 0.6), r"du \D*1 \D*\(auto\): \D*60 % \D*"),
+        (Repetition(1, True), r"du \D*1 \D*\(auto\)"),
         (Repetition(3, False), r"du \D*3 [^(\d]*"),
     ):
         assert re.fullmatch(expected, describe(repetition, "du"))
