@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import DiskDevice
+from pytest_fsstack.records import saved
 from pytest_fsstack.stack.places import BuildContext
 from tests.real.conftest import DISK_SIZE, LoopDevice as MakeLoop, Sessions, built
 from tests.toolkit import chains_of
@@ -95,7 +96,8 @@ def test_they_are_set_back_however_the_session_ends(
         queue_of_loop = f"/sys/block/{loop.name}/queue"
         assert paths == [str(SYSCTL), f"{queue_of_loop}/read_ahead_kb", f"{queue_of_loop}/scheduler"]
     elif number is None:
-        assert '"scheduler": "kyber"' in (sessions.directory / "out.json").read_text()
+        results = saved.loads((sessions.directory / "out.json").read_text())
+        assert results.environment["settings"]["scheduler"] == "kyber"
     assert now(loop) == values
 
 
