@@ -154,9 +154,9 @@ class Checker:
     def pip(self, words: list[str]) -> None:
         assert words[0] in ("install", "list")
         for word in words[1:]:
-            if found := re.fullmatch(r"(pytest-fsstack|\.)(?:\[(.*)\])?", word):
+            if match := re.fullmatch(r"(pytest-fsstack|\.)(?:\[(.*)\])?", word):
                 extras = _settings("setup.cfg")["options.extras_require"]
-                assert not found[2] or found[2] in extras, f"there is no extra {found[2]}"
+                assert not match[2] or match[2] in extras, f"there is no extra {match[2]}"
 
     def tox(self, words: list[str]) -> None:
         settings = _settings("tox.ini")

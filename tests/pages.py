@@ -47,9 +47,9 @@ def blocks_of(page: Path) -> tuple[Block, ...]:
 
 def blocks(*languages: str) -> list[Block]:
     """All blocks of these languages; at least one of them."""
-    found = [block for page in PAGES for block in blocks_of(page) if block.language in languages]
-    assert found, languages
-    return found
+    blocks_of_language = [block for page in PAGES for block in blocks_of(page) if block.language in languages]
+    assert blocks_of_language, languages
+    return blocks_of_language
 
 
 #: What the code of CONTRIBUTING.md finds in the file into which it goes.

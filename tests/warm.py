@@ -44,11 +44,11 @@ class Warm:
         base = pytester.path / f"runpytest-{len(list(pytester.path.glob('runpytest-*')))}"
         base.mkdir()
         started = time.perf_counter()
-        done = self.session(f"--basetemp={base}", *arguments)
+        result = self.session(f"--basetemp={base}", *arguments)
         seconds = time.perf_counter() - started
-        print(done.stdout)
-        print(done.stderr, file=sys.stderr)
-        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), seconds)
+        print(result.stdout)
+        print(result.stderr, file=sys.stderr)
+        return pytest.RunResult(result.returncode, result.stdout.splitlines(), result.stderr.splitlines(), seconds)
 
     def session(self, *words: str | os.PathLike[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``python -m pytest`` with these words to its end, with this process's environment."""

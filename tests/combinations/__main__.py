@@ -144,8 +144,8 @@ def main() -> int:
     with ProcessPoolExecutor(words.processes) as pool:
         jobs = [pool.submit(draw, one, words.seconds, math.inf, words.known) for one in seeds]
         if words.loops:
-            each = math.ceil(words.loops / words.processes)
-            jobs += [pool.submit(draw, one, math.inf, each, words.known, "loop") for one in seeds]
+            share = math.ceil(words.loops / words.processes)
+            jobs += [pool.submit(draw, one, math.inf, share, words.known, "loop") for one in seeds]
         for job in jobs:
             total.counts += job.result().counts
             total.complaints += job.result().complaints

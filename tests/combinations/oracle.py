@@ -159,10 +159,10 @@ def _one_outcome_in_each_report(project: Project, standin: Ran, ran: Ran, tests:
             yield Broken("one outcome in the terminal", f"{name}: {outcomes}")
         # Subtests may be further cases of their test, and a test that passed before its teardown failed is none.
         wanted = {IN_JUNIT.get(outcome, "passed") for outcome in outcomes}
-        found = {*ran.junit.get(name, ["is missing"])}
+        reasons = {*ran.junit.get(name, ["is missing"])}
         subtests = name in tests and tests[name].step.subtests
-        if found - {"passed"} != wanted - {"passed"} and not subtests:
-            yield Broken("the outcome in JUnit is that of the terminal", f"{name}: {found}, not {wanted}")
+        if reasons - {"passed"} != wanted - {"passed"} and not subtests:
+            yield Broken("the outcome in JUnit is that of the terminal", f"{name}: {reasons}, not {wanted}")
     if extra := ran.junit.keys() - ran.terminal.keys():
         yield Broken("no other test in JUnit", f"{extra}")
     if ran.results is not None:
@@ -274,8 +274,8 @@ def _judgements(ran: Ran, name: str) -> list[dict[str, Any]]:
     test = ran.tests.get(name, {})
     for chain in ran.results["chains"] if ran.results else ():
         if (chain["id"], chain["devices"]) == (test.get("chain"), [test.get("device")]):
-            found: list[dict[str, Any]] = chain.get("judgements", {}).get(test["step"], {}).get(test["stack"], [])
-            return found
+            judgements: list[dict[str, Any]] = chain.get("judgements", {}).get(test["step"], {}).get(test["stack"], [])
+            return judgements
     return []
 
 

@@ -141,15 +141,15 @@ class Place:
         plugins = f"xdist.plugin,{plugin}" if "-n2" in words else plugin
         words = [*words, f"--basetemp={base}", f"--junitxml={path}/results.junit"]
         with _environment({"PYTEST_PLUGINS": plugins, **summary, **environment}):
-            done = WARM.session(*words, cwd=path)
+            result = WARM.session(*words, cwd=path)
         files = {file.suffix[1:]: file.read_text() for file in path.glob("results.*")}
         files |= {"summary": (path / "summary").read_text()} if (path / "summary").exists() else {}
         log, scopes = (_lines_of(path / name) for name in ("log", "scopes"))
         entries = [tuple(line.split(" ", 2)) for line in log]
         return Ran(
-            done.returncode,
-            done.stdout,
-            done.stderr,
+            result.returncode,
+            result.stdout,
+            result.stderr,
             files,
             tuple((int(number), stack, test) for number, stack, test in entries),
             tuple(self._left(base)),

@@ -96,14 +96,14 @@ def run_scenarios(directory: Path, *words: str) -> list[ChainResults]:
     results = directory / "results.json"
     words = ("-p", "no:cacheprovider", "--fsstack-scale=smoke", "--fsstack-rounds=1", *words)
     guest = (f"--fsstack-kernel={kernel_or_skip(NEWER)}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1")
-    done = subprocess.run(
+    result = subprocess.run(
         [*PYTEST, f"--fsstack-json={results}", *guest, *words],
         cwd=ROOT,
         env=pytest_environment(),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    assert result.returncode == 0, result.stdout[-20_000:] + result.stderr
     return chains_of(results)
 
 

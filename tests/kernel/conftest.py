@@ -61,7 +61,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
         # Neither the project's conftest files nor its ini: they are about tests on the host.
         alone = ("-c", "/dev/null", f"--rootdir={file.parent}", "--noconftest", "-p", "no:cacheprovider")
         argv = [sys.executable, "-m", "pytest", *alone, f"--junitxml={vm.RESULTS}/results.xml", "--durations=0", "-vv"]
-        done = boot.run(
+        result = boot.run(
             vmlinuz,
             [*argv, *arguments, str(file)],
             disk_size=DISK_SIZE,
@@ -70,7 +70,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
             directory=here,
             env=ENVIRONMENT,
         )
-        said = done.stdout + done.stderr
+        said = result.stdout + result.stderr
         (here / "said").write_text(said)
         return Guest(outcomes(results) if results.exists() else {}, said)
 
@@ -89,16 +89,16 @@ def names_in(module: ModuleType) -> list[str]:
 
 def outcomes(junit: Path) -> dict[str, GuestTest]:
     """What became of each test, by name; one whose teardown failed too is there twice."""
-    found: dict[str, GuestTest] = {}
+    tests: dict[str, GuestTest] = {}
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
         name = case.attrib["name"]
         troubles = [*case.findall("failure"), *case.findall("error")]
         skipped = case.find("skipped")
-        if troubles or (name in found and found[name].result == "failed"):
-            text = "\n".join([found[name].text if name in found else "", *(trouble.text or "" for trouble in troubles)])
-            found[name] = GuestTest("failed", text.strip())
+        if troubles or (name in tests and tests[name].result == "failed"):
+            text = "\n".join([tests[name].text if name in tests else "", *(trouble.text or "" for trouble in troubles)])
+            tests[name] = GuestTest("failed", text.strip())
         elif skipped is not None:
-            found[name] = GuestTest("skipped", skipped.attrib.get("message", ""))
+            tests[name] = GuestTest("skipped", skipped.attrib.get("message", ""))
         else:
-            found[name] = GuestTest("passed")
-    return found
+            tests[name] = GuestTest("passed")
+    return tests

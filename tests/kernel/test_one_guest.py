@@ -27,7 +27,7 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
 ) -> None:
     guest, here = "plain", resolve("host", tmp_path).name
     tuned = "luks+ext4 = luks | ext4 @ top/read_ahead_kb=64, vm.swappiness=50"
-    done = run(
+    result = run(
         prepare(tmp_path, tests=TEST.replace("luks | ext4", tuned)),
         tmp_path,
         *(
@@ -41,9 +41,9 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
         # On a busy host two that wait for each other cost twice the time.
         *("--fsstack-json=out.json", "--junitxml=out.xml", "--fsstack-vm-cpus=1"),
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert f"kernels {guest} (baseline), {here}" in said
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output
+    assert f"kernels {guest} (baseline), {here}" in output
     assert {name: text for name, text in troubles(tmp_path / "out.xml").items() if text} == {}
     between, within = chains_of(tmp_path / "out.json")
     assert within.id == between.id

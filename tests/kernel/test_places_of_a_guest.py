@@ -69,7 +69,7 @@ def test_a_checkout_and_an_environment_below_var_tmp_work_in_a_guest(older: Path
     (checkout / "test_it.py").write_text(TEST)
     (checkout / "pytest.ini").write_text("[pytest]\n")
     words = ["--fsstack-size=64M", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    result = subprocess.run(
         [python, *boot.PYTEST[1:], *words, f"--fsstack-kernel={older}"],
         cwd=checkout,
         stdout=subprocess.PIPE,
@@ -78,7 +78,7 @@ def test_a_checkout_and_an_environment_below_var_tmp_work_in_a_guest(older: Path
         env=boot.pytest_environment(),
         timeout=900,
     )
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     assert not (checkout / "written").exists()
     (results,) = checkout.glob("fsstack-results-*")
     assert (results / "prefix").read_text() == str(place / "environment")

@@ -117,6 +117,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def laboratory(cluster: Cluster, tmp_path: Path) -> Iterator[Laboratory]:
     """The cluster for one test, after which nothing runs on it and nothing is left."""
     yield Laboratory(cluster, tmp_path)
-    left = cluster.left()
+    processes = cluster.left()
     cluster.recover()
-    assert left == ""
+    assert processes == ""

@@ -47,7 +47,14 @@ def rounds_of(content: dict[str, Any], host: str) -> int:
 
 def problems_of(content: dict[str, Any], host: str) -> str:
     return "; ".join(
-        [*(problem for each in content["hosts"] if each["name"] == host for problem in each["problems"])]
+        [
+            *(
+                problem
+                for host_facts in content["hosts"]
+                if host_facts["name"] == host
+                for problem in host_facts["problems"]
+            )
+        ]
         + [reason for name, reason in content["unreadable"].items() if host in name]
     )
 

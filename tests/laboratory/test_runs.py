@@ -17,11 +17,11 @@ pytestmark = pytest.mark.root
 
 def test_two_hosts_run_a_scenario_and_are_pooled(laboratory: Laboratory) -> None:
     laboratory.write("node1", "node2", labels={"place": "it's $(here)"})
-    done = laboratory.lab(
+    result = laboratory.lab(
         *("run", "--directory=run", "LAB.toml", "--"),
         *("--fsstack-scenario=filesystems", "--fsstack-scale=smoke", "-k", "ext4 or xfs", "--fsstack-rounds=5"),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     sessions = {name: json.loads(path.read_text()) for name, path in laboratory.state().files().items()}
     assert set(sessions) == {"node1", "node2"}
     assert len({session["environment"]["machine_id"] for session in sessions.values()}) == 2
@@ -48,8 +48,8 @@ def test_an_environment_is_built_once_from_wheels_of_this_machine(laboratory: La
 
 def test_kernels_run_one_after_the_other_on_a_host(laboratory: Laboratory) -> None:
     laboratory.write("node1", laboratory={"kernels": ["host", "/none/vmlinuz"]})
-    done = laboratory.lab("run", "--directory=run", "LAB.toml", "--", "--fsstack-rounds=5", "test_write.py")
-    assert done.returncode == 1
+    result = laboratory.lab("run", "--directory=run", "LAB.toml", "--", "--fsstack-rounds=5", "test_write.py")
+    assert result.returncode == 1
     run = laboratory.state()
     (host,) = run.state.hosts
     codes = {task.kernel: run.exit_code(host, task) for task in host.tasks}
@@ -63,11 +63,11 @@ def test_check_shows_what_each_host_lacks(laboratory: Laboratory) -> None:
     assert mkfs
     laboratory.inside("node2", "mount", "--bind", "/dev/null", mkfs)
     try:
-        done = laboratory.lab("check", "LAB.toml", "--", "test_write.py")
+        result = laboratory.lab("check", "LAB.toml", "--", "test_write.py")
     finally:
         laboratory.inside("node2", "umount", mkfs)
-    assert done.returncode == 1
-    first, second = sorted(done.stdout.split("== ")[1:])
+    assert result.returncode == 1
+    first, second = sorted(result.stdout.split("== ")[1:])
     assert first.startswith("node1")
     assert "e2fsprogs" not in first
     assert "e2fsprogs" in second
@@ -96,8 +96,8 @@ def test_a_cluster_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
         f"cluster = Cluster(pathlib.Path({str(tmp_path)!r}, 'cluster'), ['node1']); cluster.start();"
         "print(*cluster.disks.values(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    disk = Path(done.stdout.strip())
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    disk = Path(result.stdout.strip())
 
     def gone() -> bool:
         processes = subprocess.run(["pgrep", "-f", f"{tmp_path}/cluster"], capture_output=True).stdout

@@ -44,8 +44,8 @@ def desk(tmp_path: Path) -> Path:
 
 
 def run(hosts: SshHosts, directory: Path, script: str) -> None:
-    done = hosts.on_desk(directory, script)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = hosts.on_desk(directory, script)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def assert_pooled(directory: Path, files: str, hosts: SshHosts) -> None:

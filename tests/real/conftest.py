@@ -33,9 +33,9 @@ from tests import warm
 
 def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
     """Run a command with no help from the code under test; its stderr is in the failure."""
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True)
-    assert done.returncode == 0, f"{argv}: {done.stderr}"
-    return done.stdout.strip()
+    result = subprocess.run(argv, input=stdin, capture_output=True, text=True)
+    assert result.returncode == 0, f"{argv}: {result.stderr}"
+    return result.stdout.strip()
 
 
 def built(text: str, device: Device, context: BuildContext) -> AbstractContextManager[Built]:
@@ -130,17 +130,17 @@ def image_of(loop: Path) -> str:
 
 def _attach(image: Path, *options: str) -> Path:
     """A loop device that nobody is given who asks for a free one, not even while a test has detached it."""
-    said = ""
+    error = ""
     first = _first_number()
     for number in range(first, first + _NUMBERS):
         path = Path(f"/dev/loop{number}")
         if image_of(path):
             continue
-        done = subprocess.run(["losetup", *options, path, image], capture_output=True, text=True)
-        if done.returncode == 0:
+        result = subprocess.run(["losetup", *options, path, image], capture_output=True, text=True)
+        if result.returncode == 0:
             return path
-        said = done.stderr
-    raise OSError(f"no loop device from {first} on could be attached to {image}: {said}")
+        error = result.stderr
+    raise OSError(f"no loop device from {first} on could be attached to {image}: {error}")
 
 
 #: Loop devices of a process that runs tests.
@@ -180,11 +180,11 @@ def context(tmp_path: Path, context_directory: Path) -> Iterator[BuildContext]:
     book.close()
     assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
     assert mounts.below(tmp_path) == []
-    for left in context_directory.iterdir():
-        if left.is_dir():
-            left.rmdir()
+    for path in context_directory.iterdir():
+        if path.is_dir():
+            path.rmdir()
         else:
-            left.unlink()
+            path.unlink()
 
 
 @pytest.fixture
@@ -389,9 +389,9 @@ class Sessions:
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> Iterator[Sessions]:
-    found = Sessions(tmp_path)
-    yield found
-    found.close()
+    project_sessions = Sessions(tmp_path)
+    yield project_sessions
+    project_sessions.close()
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ def test_python_for_loop_devices_runs_on_every_stack_that_the_kernel_has(
     for name, value in FEW_PLUGINS.items():
         monkeypatch.setenv(name, value)
     plugins = write(tmp_path, [block for block in blocks("python") if block.page not in ROOTLESS])
-    found = tmp_path / "found.json"
+    file = tmp_path / "found.json"
     alone = ["-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={tmp_path}"]
-    small = ["--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}"]
+    small = ["--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={file}"]
     words = [*alone, *small, *(word for name in plugins for word in ("-p", name))]
     words += ["-k", " and ".join(f"not {name}" for name in ONLY_COLLECTED)]
-    done = run_pytest(*words, *tmp_path.glob("test_*.py"), cwd=tmp_path)
-    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
-    chains = chains_of(found)
+    result = run_pytest(*words, *tmp_path.glob("test_*.py"), cwd=tmp_path)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout + result.stderr
+    chains = chains_of(file)
     assert len(chains) > 5
     for stack, why in unmeasured(chains).items():
         # Two versions of a tool, which nobody has there.

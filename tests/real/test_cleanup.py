@@ -60,11 +60,11 @@ def killed(journals: Path, tmp_path: Path) -> Iterator[Callable[[Path, str], str
 
     def session(device: Path, code: str) -> str:
         whole = SESSION + code + "\nsys.stdout.flush(); os.kill(os.getpid(), 9)"
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", whole, journals, device, here], stdout=subprocess.PIPE, stderr=None, text=True
         )
-        assert done.returncode == -signal.SIGKILL
-        return done.stdout.strip()
+        assert result.returncode == -signal.SIGKILL
+        return result.stdout.strip()
 
     yield session
     while mounts.at(here):
@@ -105,15 +105,15 @@ entry("daemon", pid=daemon.pid)
 print(daemon.pid)
 """,
     )
-    (left,) = leftovers(journals)
-    assert [entry.kind for entry in left.entries] == ["disk", "mount", "directory", "daemon"]
+    (leftover,) = leftovers(journals)
+    assert [entry.kind for entry in leftover.entries] == ["disk", "mount", "directory", "daemon"]
 
     report = cleanup(journals)
 
     assert report.left == []
     assert len(report.undone) == 4
     for line, thing in zip(report.undone, [pid, f"{here}/new", here, loop.path]):
-        assert re.search(rf"{thing}\b(?!/).*\b{left.session.pid}\b", line)
+        assert re.search(rf"{thing}\b(?!/).*\b{leftover.session.pid}\b", line)
     assert journal.start_time(int(pid)) is None
     assert mounts.at(here) is None
     assert guard.labelled(loop.path)
@@ -205,9 +205,9 @@ def test_no_session_empties_a_disk_by_itself_in_which_there_may_be_files_by_now(
     run("mount", loop.path, here)
     (here / "mine").write_text("put there since")
     run("umount", here)
-    said = journal.cleanup(journals, RealMachine(), lambda: kinds(BUILT_IN.values()), asked=False)
-    assert said.undone == []
-    assert "--fsstack-cleanup" in said.left[0]
+    report = journal.cleanup(journals, RealMachine(), lambda: kinds(BUILT_IN.values()), asked=False)
+    assert report.undone == []
+    assert "--fsstack-cleanup" in report.left[0]
     run("mount", "-o", "ro", loop.path, here)
     assert (here / "mine").read_text() == "put there since"
 

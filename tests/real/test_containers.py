@@ -48,10 +48,10 @@ def run(directory: Path, *words: str, nodes: str | None = "", rights: tuple[str,
     argv = [*rights, sys.executable, "-m", "pytest", *alone, *words, "test_it.py"]
     if nodes is not None:
         argv = ["unshare", "--mount", "sh", "-c", SMALL_DEV, "sh", str(directory), nodes, *argv]
-    done = subprocess.run(
+    result = subprocess.run(
         argv, cwd=directory, capture_output=True, text=True, env={**os.environ, **FEW_PLUGINS}, timeout=300
     )
-    return done.returncode, done.stdout + done.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 def test_missing_nodes_are_made_if_root_may(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_the_tests_of_this_folder_are_skipped_without_the_capability() -> None:
     path = Path(__file__)
     # Without itself: if nothing were skipped, it would start session after session.
     words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(path), "-k", "not tests_of_this_folder"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*LACKS_ADMIN, sys.executable, *words], cwd=path.parents[2], capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^SKIPPED .*CAP_SYS_ADMIN.*--cap-add=SYS_ADMIN", done.stdout, re.M)
-    assert "passed" not in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^SKIPPED .*CAP_SYS_ADMIN.*--cap-add=SYS_ADMIN", result.stdout, re.M)
+    assert "passed" not in result.stdout

@@ -36,7 +36,7 @@ def test_no_report_begins_with_a_cost_or_a_kept_limit(tmp_path: Path) -> None:
     words = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir=.", "--fsstack-device=dir:device", "test_it.py"]
     session = [sys.executable, "-m", "pytest", *reports, "--fsstack-rounds=8", "--fsstack-seed=1", *words]
     shell = ["unshare", "--mount", "sh", "-ec", 'mount --bind cpuinfo /proc/cpuinfo; exec "$@"', "sh"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*shell, *session],
         cwd=tmp_path,
         capture_output=True,
@@ -44,8 +44,8 @@ def test_no_report_begins_with_a_cost_or_a_kept_limit(tmp_path: Path) -> None:
         env={**os.environ, **FEW_PLUGINS},
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    texts = [done.stdout, *((tmp_path / name).read_text() for name in ("page.html", "page.md", "junit.xml"))]
+    assert result.returncode == 0, result.stdout + result.stderr
+    texts = [result.stdout, *((tmp_path / name).read_text() for name in ("page.html", "page.md", "junit.xml"))]
     for text in texts:
         assert SHOWN in text
     assert SHOWN in texts[2].splitlines()[0]

@@ -36,11 +36,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.root
 def test_a_package_brings_a_layer_that_is_compared_with_others(installed: Path, tmp_path: Path) -> None:
     needs.require(Root("mounting"), FUSE, KernelFilesystem("overlay"), needs.Tool("fuse-overlayfs", "fuse-overlayfs"))
-    found = tmp_path / "found.json"
+    file = tmp_path / "found.json"
     # The package is found by its entry point, and so are all others that are not refused here.
     others = ("randomly", "sugar", "xdist", "allure_pytest", "cacheprovider", "html", "hypothesispytest", "pyfakefs")
     alone = (*(f"-pno:{name}" for name in others), "--noconftest", "-c", "/dev/null", f"--rootdir={tmp_path}")
-    words = ("--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={found}")
+    words = ("--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={file}")
     (tmp_path / "test_write.py").write_text(
         "import pytest\n"
         "@pytest.mark.fsstack('ext4 | overlay', 'ext4 | fuse_overlayfs')\n"
@@ -52,16 +52,16 @@ def test_a_package_brings_a_layer_that_is_compared_with_others(installed: Path, 
         "    assert (fsstack.path / 'file').stat().st_size == 1 << 20\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in FEW_PLUGINS}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", *alone, *words, str(tmp_path / "test_write.py")],
         cwd=tmp_path,
         env={**environment, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "fsstack-fuse-overlayfs-1.0" in done.stdout
-    (chain,) = chains_of(found)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "fsstack-fuse-overlayfs-1.0" in result.stdout
+    (chain,) = chains_of(file)
     assert list(chain.stacks) == ["ext4+overlay", "ext4+fuse_overlayfs"]
     assert unmeasured([chain]) == {}
 

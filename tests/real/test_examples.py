@@ -24,12 +24,12 @@ pytestmark = pytest.mark.root
 def test_an_example_runs_on_every_stack_that_the_kernel_has(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = tmp_path / "found.json"
+    file = tmp_path / "found.json"
     alone = ("-p", "no:cacheprovider", "--noconftest", "-c", "/dev/null", f"--rootdir={tmp_path}")
-    words = ("--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}")
-    done = run_pytest(*alone, *words, EXAMPLES / f"{name}.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    chains = chains_of(found)
+    words = ("--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={file}")
+    result = run_pytest(*alone, *words, EXAMPLES / f"{name}.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    chains = chains_of(file)
     for stack, why in unmeasured(chains).items():
         assert f"({platform.release()})" in why, f"{stack}: {why}"
     assert f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text()
@@ -37,13 +37,13 @@ def test_an_example_runs_on_every_stack_that_the_kernel_has(
 
 def test_an_example_brings_a_layer_beside_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs.require(FUSE, needs.Tool("mergerfs", OF_TESTS["mergerfs"]))
-    found = tmp_path / "found.json"
-    words = ("-p", "no:cacheprovider", "--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={found}")
+    file = tmp_path / "found.json"
+    words = ("-p", "no:cacheprovider", "--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={file}")
     # Named is the directory above, so that the conftest comes when the tests are collected.
     chosen = ("-c", "/dev/null", f"--rootdir={EXAMPLES}", str(EXAMPLES), "-k", "mergerfs")
-    done = run_pytest(*words, *chosen)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (chain,) = chains_of(found)
+    result = run_pytest(*words, *chosen)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (chain,) = chains_of(file)
     assert unmeasured([chain]) == {}
     assert list(chain.stacks) == ["ext4", "ext4+mergerfs", "ext4+mergerfs-branches.8"]
 

@@ -75,10 +75,10 @@ def test_a_link_that_leads_to_another_disk_later_is_refused_for_good(
     then, now = (guard.identify(loop.path).number for loop in (disk, other))
     with other.untouched():
         exchange = FLIP.format(other=str(other.path), link=str(link))
-        done = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1", *overwrite)
-        assert done.returncode == 1, done.stdout
-        assert re.search(rf"{link} .*\b{then}\b.*\b{now}\b", done.stdout)
-        assert "Traceback" not in done.stdout
+        result = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1", *overwrite)
+        assert result.returncode == 1, result.stdout
+        assert re.search(rf"{link} .*\b{then}\b.*\b{now}\b", result.stdout)
+        assert "Traceback" not in result.stdout
     # One stack was built before. What it left is put in order all the same, for that disk was ours.
     assert len(stacks(tmp_path)) == 1
     assert guard.labelled(disk.path)
@@ -102,8 +102,8 @@ def pytest_runtest_makereport(item, call):
 """)
     with other.untouched():
         exchange = FLIP.format(other=str(other.path), link=str(link))
-        done = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1")
-    assert done.returncode == 1, done.stdout
+        result = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1")
+    assert result.returncode == 1, result.stdout
     assert os.path.realpath(link) == str(disk.path)
     assert len(stacks(tmp_path)) == 1
 
@@ -118,8 +118,8 @@ def test_a_loop_device_cannot_be_put_on_another_file_while_a_session_holds_it(di
         f'subprocess.run(["losetup", "-d", {str(disk.path)!r}]); '
         f'assert subprocess.run(["losetup", {str(disk.path)!r}, {str(other)!r}]).returncode'
     )
-    done = session(tmp_path, exchange, f"--fsstack-device={disk.path}", "--fsstack-rounds=1")
-    assert done.returncode == 0, done.stdout
+    result = session(tmp_path, exchange, f"--fsstack-device={disk.path}", "--fsstack-rounds=1")
+    assert result.returncode == 0, result.stdout
     assert len(stacks(tmp_path)) == 3
     assert hashlib.sha256(other.read_bytes()).hexdigest() == before
     # The kernel takes it away as soon as the session lets go of it.
@@ -131,18 +131,18 @@ def test_a_loop_device_cannot_be_put_on_another_file_while_a_session_holds_it(di
 def test_a_worker_looks_at_its_first_stack_and_that_test_fails(disk: Loop, tmp_path: Path) -> None:
     run("mkfs.ext4", "-q", "-L", "photos", disk.path)
     with disk.untouched():
-        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", "-n", "1", "-k", "exchange and one")
-    assert done.returncode == 1, done.stdout
-    assert re.search(rf"{disk.path} .*\(ext4\).*'photos'.*`--fsstack-overwrite={disk.path}`", done.stdout)
+        result = session(tmp_path, "pass", f"--fsstack-device={disk.path}", "-n", "1", "-k", "exchange and one")
+    assert result.returncode == 1, result.stdout
+    assert re.search(rf"{disk.path} .*\(ext4\).*'photos'.*`--fsstack-overwrite={disk.path}`", result.stdout)
     assert not (tmp_path / "stacks").exists()
 
 
 def test_a_device_of_tests_that_do_not_run_is_not_looked_at(disk: Loop, tmp_path: Path) -> None:
     run("mkfs.ext4", "-q", disk.path)
     for arguments, code in (["--collect-only"], 0), (["-k", "nothing_like_it"], 5):
-        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", *arguments)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "--fsstack-overwrite" not in done.stdout + done.stderr
+        result = session(tmp_path, "pass", f"--fsstack-device={disk.path}", *arguments)
+        assert result.returncode == code, result.stdout + result.stderr
+        assert "--fsstack-overwrite" not in result.stdout + result.stderr
 
 
 def test_two_devices_with_the_same_last_name_are_two_chains(
@@ -154,19 +154,19 @@ def test_two_devices_with_the_same_last_name_are_two_chains(
         path = tmp_path / name / "stick"
         path.symlink_to(loop.path)
         paths.append(path)
-    done = session(tmp_path, "pass", *(f"--fsstack-device={path}" for path in paths), "--fsstack-rounds=1", "-v")
-    assert done.returncode == 0, done.stdout
-    assert "[one:a.stick]" in done.stdout
-    assert "[one:b.stick]" in done.stdout
+    result = session(tmp_path, "pass", *(f"--fsstack-device={path}" for path in paths), "--fsstack-rounds=1", "-v")
+    assert result.returncode == 0, result.stdout
+    assert "[one:a.stick]" in result.stdout
+    assert "[one:b.stick]" in result.stdout
     used = [line.split()[1] for line in stacks(tmp_path)]
     assert {used.count(str(path.resolve())) for path in paths} == {3}
 
 
 def test_one_device_by_two_names_is_refused(disk: Loop, link: Path, tmp_path: Path) -> None:
-    done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", f"--fsstack-device={link}")
-    said = done.stdout + done.stderr
-    assert done.returncode == 4, said
-    assert re.search(f"{link} .*session", said)
+    result = session(tmp_path, "pass", f"--fsstack-device={disk.path}", f"--fsstack-device={link}")
+    output = result.stdout + result.stderr
+    assert result.returncode == 4, output
+    assert re.search(f"{link} .*session", output)
 
 
 @pytest.mark.parametrize("file", ["conftest.py", "inner/conftest.py", "inner/test_other.py"])
@@ -180,9 +180,9 @@ def test_the_flag_does_not_go_along_when_a_link_changes_while_tests_are_collecte
     flip = FLIP.format(other=str(other.path), link=str(link)).replace("HERE", repr(tmp_path).removeprefix("Posix"))
     (tmp_path / file).write_text(f"import os\nfrom pathlib import Path\n{flip}\n")
     with other.untouched(), disk.untouched():
-        done = session(tmp_path, "pass", f"--fsstack-device={link}", f"--fsstack-overwrite={link}")
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert str(link) in done.stdout + done.stderr
+        result = session(tmp_path, "pass", f"--fsstack-device={link}", f"--fsstack-overwrite={link}")
+    assert result.returncode == 4, result.stdout + result.stderr
+    assert str(link) in result.stdout + result.stderr
     assert not (tmp_path / "stacks").exists()
 
 
@@ -197,9 +197,9 @@ def test_a_worker_does_not_take_another_device_than_the_session_that_started_it(
         f"    if hasattr(config, 'workerinput'):\n        {flip}\n"
     )
     with other.untouched(), disk.untouched():
-        done = session(tmp_path, "pass", f"--fsstack-device={link}", "-n", "1", "-k", "exchange and one")
-    assert done.returncode == 1, done.stdout
-    assert re.search(f"{link} .*session", done.stdout)
+        result = session(tmp_path, "pass", f"--fsstack-device={link}", "-n", "1", "-k", "exchange and one")
+    assert result.returncode == 1, result.stdout
+    assert re.search(f"{link} .*session", result.stdout)
     assert not (tmp_path / "stacks").exists()
 
 

@@ -56,13 +56,15 @@ def test_the_first_line_runs_as_it_stands(place: str, loop_device: LoopDevice, t
     empty.mkdir()
     where, packages = (ROOT, None) if place == "checkout" else (empty, installed(tmp_path / "packages"))
     device = loop_device(size=400 << 20).path
-    done = run_line(where, f"--fsstack-device={device}", "-k", "btrfs", packages=packages)
-    assert done.returncode == 0, done.stdout + done.stderr
-    numbers = outcomes(done.stdout)
+    result = run_line(where, f"--fsstack-device={device}", "-k", "btrfs", packages=packages)
+    assert result.returncode == 0, result.stdout + result.stderr
+    numbers = outcomes(result.stdout)
     assert numbers["passed"] >= 10
     assert numbers["skipped"] >= 6  # those of `degraded`
-    assert re.search(rf"^fsstack: {sum(numbers.get(name, 0) for name in COUNTED)} tests,.* runs of ", done.stdout, re.M)
-    assert re.search(r"scenarios.* run", done.stdout)
+    assert re.search(
+        rf"^fsstack: {sum(numbers.get(name, 0) for name in COUNTED)} tests,.* runs of ", result.stdout, re.M
+    )
+    assert re.search(r"scenarios.* run", result.stdout)
 
 
 #: The outcomes that a selected test can have in a session without errors.
@@ -86,16 +88,16 @@ def test_other_first_lines_are_accepted(name: str, loop_device: LoopDevice, tmp_
     if not devices:
         (tmp_path / "directory").mkdir()
         devices = [f"--fsstack-device=dir:{tmp_path / 'directory'}"]
-    done = run_line(ROOT, *devices, *words, "-q", short=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^  stacks: |tests collected", done.stdout, re.M)
+    result = run_line(ROOT, *devices, *words, "-q", short=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^  stacks: |tests collected", result.stdout, re.M)
     if name in ("small device", "directory"):
-        assert re.search(r"^  missing here: .*(needs 300.0 MiB|needs a block device)", done.stdout, re.M)
+        assert re.search(r"^  missing here: .*(needs 300.0 MiB|needs a block device)", result.stdout, re.M)
 
 
 def test_two_devices_are_a_group_for_the_tests_that_need_two(loop_device: LoopDevice) -> None:
     devices = [loop_device(size=400 << 20).path for _ in range(2)]
     words = [f"--fsstack-device={device}" for device in devices]
-    done = run_line(ROOT, *words, "-k", "degraded and btrfs-raid1", "-q")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert outcomes(done.stdout)["passed"] == 6
+    result = run_line(ROOT, *words, "-k", "degraded and btrfs-raid1", "-q")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert outcomes(result.stdout)["passed"] == 6

@@ -90,9 +90,9 @@ def test_each_failed_write_begins_with_the_full_directory(
     directory = small("16M")
     monkeypatch.setenv("SMALL", str(directory))
     reports = [f"--fsstack-json={tmp_path / 'out.json'}", f"--junitxml={tmp_path / 'out.xml'}"]
-    done = run(tmp_path, directory, "--fsstack-size=64M", *reports)
-    assert done.returncode == 1, done.stdout + done.stderr
-    lines = failures(done.stdout)
+    result = run(tmp_path, directory, "--fsstack-size=64M", *reports)
+    assert result.returncode == 1, result.stdout + result.stderr
+    lines = failures(result.stdout)
     assert len(lines) == 6, lines
     for line in lines:
         assert (" - no space is left below " in line) == ("test_another_error" not in line), lines
@@ -101,15 +101,15 @@ def test_each_failed_write_begins_with_the_full_directory(
     assert len([message for message in messages if cause in message.splitlines()[0]]) == 5, messages
     assert (tmp_path / "out.json").read_text().count(cause) >= 5
     # Nothing shows that this is the cause of the other error.
-    assert re.search(rf"^perhaps because no space is left below .*{cause}", done.stdout, re.M)
+    assert re.search(rf"^perhaps because no space is left below .*{cause}", result.stdout, re.M)
     # The traceback shows the original error.
-    assert re.search(r"^E  +OSError: \[Errno (5|28)\] ", done.stdout, re.M)
+    assert re.search(r"^E  +OSError: \[Errno (5|28)\] ", result.stdout, re.M)
 
 
 def test_a_filesystem_that_cannot_be_made_in_a_full_directory_names_it(small: SmallDirectory, tmp_path: Path) -> None:
     directory = small("2M")
-    done = run(tmp_path, directory, "--fsstack-size=512M", "-k", "test_python")
-    assert done.returncode == 1, done.stdout + done.stderr
-    error = next(line for line in done.stdout.splitlines() if "could not build `ext4`" in line)
+    result = run(tmp_path, directory, "--fsstack-size=512M", "-k", "test_python")
+    assert result.returncode == 1, result.stdout + result.stderr
+    error = next(line for line in result.stdout.splitlines() if "could not build `ext4`" in line)
     assert error.index(f"{directory}: name another directory with --fsstack-dir") < error.index("mkfs.ext4"), error
-    assert "Buffer I/O error" not in done.stdout  # the kernel's lines say nothing more
+    assert "Buffer I/O error" not in result.stdout  # the kernel's lines say nothing more

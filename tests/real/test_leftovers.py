@@ -153,12 +153,12 @@ def test_a_namespace_is_the_session_s_only_by_its_number(numbered: bool, monkeyp
 def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
     journals = tmp_path / "journals"
     with subprocess.Popen(["sleep", "1000"]) as other:
-        done = subprocess.run([sys.executable, "-c", KILLED, journals], stdout=subprocess.PIPE, text=True)
-        assert done.returncode == -signal.SIGKILL
-        pids = [int(word) for word in done.stdout.split()]
+        result = subprocess.run([sys.executable, "-c", KILLED, journals], stdout=subprocess.PIPE, text=True)
+        assert result.returncode == -signal.SIGKILL
+        pids = [int(word) for word in result.stdout.split()]
         assert all(journal.start_time(pid) for pid in pids)
-        said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
-        (line,) = said.undone
+        report = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
+        (line,) = report.undone
         if orphans._number(orphans.PROC / "self") is None:  # the second one is not found
             os.kill(pids.pop(), signal.SIGKILL)
         assert re.search(rf"\b{', '.join(map(str, pids))}\b", line)
@@ -190,14 +190,14 @@ def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_conta
             assert other.stdout is not None
             assert other.stdout.readline() == "ready\n"
             words: list[str] = [sys.executable, "-c", KILLED_IN_A_CONTAINER, str(journals), str(other.pid)]
-            done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
-            assert done.returncode == -signal.SIGKILL
-            entered = int(done.stdout)
+            result = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+            assert result.returncode == -signal.SIGKILL
+            entered = int(result.stdout)
             namespaces = {os.stat(f"/proc/{pid}/ns/mnt").st_ino for pid in (entered, other.pid)}
             assert len(namespaces) == 1
-            said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
-            assert said.undone
-            assert re.search(rf"\b{entered}\b", said.undone[0])
+            report = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
+            assert report.undone
+            assert re.search(rf"\b{entered}\b", report.undone[0])
             assert other.poll() is None
             children = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
             assert len(children) == 1
@@ -227,18 +227,18 @@ def test_the_next_session_cleans_up_and_says_so(sessions: Sessions, tmp_path: Pa
     (tmp_path / "device").mkdir()
     first = sessions.run(f"--fsstack-device=dir:{tmp_path / 'device'}")
     assert first.returncode == -signal.SIGKILL, first.stdout
-    (left,) = (tmp_path / "device").iterdir()
+    (leftover,) = (tmp_path / "device").iterdir()
     child = (tmp_path / "child").read_text()
     second = sessions.run(f"--fsstack-device=dir:{tmp_path / 'device'}")
     assert second.returncode == 0, second.stdout
-    (line,) = [line for line in second.stdout.splitlines() if str(left) in line]
+    (line,) = [line for line in second.stdout.splitlines() if str(leftover) in line]
     assert line.startswith("fsstack: ")
     assert journal.start_time(int(child)) is None
     # It has files, so only a clean-up that its user asks for removes it.
     assert "--fsstack-cleanup" in line
-    assert list((tmp_path / "device").iterdir()) == [left]
+    assert list((tmp_path / "device").iterdir()) == [leftover]
     third = sessions.run("--fsstack-cleanup")
-    assert f"removed {left}" in third.stdout
+    assert f"removed {leftover}" in third.stdout
     assert list((tmp_path / "device").iterdir()) == []
 
 
@@ -248,11 +248,11 @@ def test_a_directory_that_its_user_renamed_and_kept_is_left_alone(sessions: Sess
     (tmp_path / "device").mkdir()
     device = f"--fsstack-device=dir:{tmp_path / 'device'}"
     assert sessions.run(device).returncode == -signal.SIGKILL
-    (left,) = (tmp_path / "device").iterdir()
-    kept = left.rename(left.with_name("fsstack-results"))
+    (leftover,) = (tmp_path / "device").iterdir()
+    kept = leftover.rename(leftover.with_name("fsstack-results"))
     (kept / "data/notes").write_text("mine")
     for words in ([device], ["--fsstack-cleanup"], ["--fsstack-cleanup", device]):
-        done = sessions.run(*words)
-        assert done.returncode == 0, done.stdout
+        result = sessions.run(*words)
+        assert result.returncode == 0, result.stdout
         assert (kept / "data/notes").read_text() == "mine"
-    assert f"left alone: {kept}" in done.stdout
+    assert f"left alone: {kept}" in result.stdout

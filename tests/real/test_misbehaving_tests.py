@@ -24,21 +24,21 @@ LIMITS = [("AS", 1 << 20), ("NOFILE", 3), ("FSIZE", 0), ("NPROC", 0)]
 
 def journals_naming(project: Path) -> list[Path]:
     """List the journals that name the project. Other sessions' journals may vanish meanwhile."""
-    found = []
+    journals = []
     for journal in Path("/run/pytest-fsstack").glob("*"):
         with contextlib.suppress(FileNotFoundError):
             if str(project) in journal.read_text():
-                found.append(journal)
-    return found
+                journals.append(journal)
+    return journals
 
 
 def session(project: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (project / "test_it.py").write_text(HEAD + test)
     (project / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fsstack-size=300M", *arguments]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=100)
+    result = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=100)
     assert not journals_naming(project)
-    return done
+    return result
 
 
 FORKS = """
@@ -78,15 +78,15 @@ def test_later():
 
 
 def test_a_forked_child_takes_nothing_down_and_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
-    done = session(tmp_path, FORKS)
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    result = session(tmp_path, FORKS)
+    assert "6 passed" in result.stdout, result.stdout + result.stderr
     assert (tmp_path / "ran").read_text() == "once "
 
 
 def test_a_working_directory_in_the_stack_is_left(tmp_path: Path) -> None:
     device = tmp_path / "device"
     device.mkdir()
-    done = session(
+    result = session(
         tmp_path,
         "@pytest.mark.parametrize('where', ['path', 'below', 'bottom'])\n"
         "@pytest.mark.fsstack('bind')\n"
@@ -97,12 +97,12 @@ def test_a_working_directory_in_the_stack_is_left(tmp_path: Path) -> None:
         f"def test_later():\n    assert os.getcwd() == {str(tmp_path)!r}\n",
         f"--fsstack-device=dir:{device}",
     )
-    assert "4 passed" in done.stdout, done.stdout
+    assert "4 passed" in result.stdout, result.stdout
 
 
 def test_a_working_directory_that_a_remount_detaches_is_left(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nfsstack_strict = false\n")
-    done = session(
+    result = session(
         tmp_path,
         "@pytest.mark.fsstack('ext4', 'xfs')\n"
         "def test_it(fsstack):\n"
@@ -111,8 +111,8 @@ def test_a_working_directory_that_a_remount_detaches_is_left(tmp_path: Path) -> 
         "        fsstack.remount()\n"
         f"def test_later():\n    assert os.getcwd() == {str(tmp_path)!r}\n",
     )
-    assert "1 failed, 2 passed" in done.stdout, done.stdout
-    assert "the working directory" in done.stdout
+    assert "1 failed, 2 passed" in result.stdout, result.stdout
+    assert "the working directory" in result.stdout
 
 
 ACTS = (
@@ -130,7 +130,7 @@ ACTS = (
 
 def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path) -> None:
     (tmp_path / "device").mkdir()
-    done = session(
+    result = session(
         tmp_path,
         "import ctypes, inspect, resource\n"
         + "".join(
@@ -140,9 +140,9 @@ def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path) ->
         ),
         f"--fsstack-device=dir:{tmp_path / 'device'}",
     )
-    assert f"{len(ACTS)} passed" in done.stdout, done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    assert "--fsstack-cleanup" not in done.stdout
+    assert f"{len(ACTS)} passed" in result.stdout, result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    assert "--fsstack-cleanup" not in result.stdout
     assert list((tmp_path / "device").iterdir()) == []
 
 
@@ -160,10 +160,10 @@ def test_what_cannot_be_given_back_ends_the_session_at_once(tmp_path: Path, deed
     )
     # Even root needs a capability to raise a hard limit again.
     command = ["setpriv", "--bounding-set", "-sys_resource", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("fsstack: ")
-    assert "Traceback" not in done.stdout + done.stderr
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert result.stderr.strip().splitlines()[-1].startswith("fsstack: ")
+    assert "Traceback" not in result.stdout + result.stderr
     clean_up = [*command[3:], "--fsstack-cleanup"]
     cleaned = subprocess.run(clean_up, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert cleaned.returncode == 0, cleaned.stdout

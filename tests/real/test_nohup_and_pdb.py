@@ -52,9 +52,9 @@ class Session:
                     self.said += os.read(self.terminal, 1 << 16)
                 except OSError:  # nobody has the other end any more
                     break
-        found = self.said.find(text, self.seen)
-        assert found >= 0, self.said.decode(errors="replace")
-        self.seen = found + len(text)
+        position = self.said.find(text, self.seen)
+        assert position >= 0, self.said.decode(errors="replace")
+        self.seen = position + len(text)
 
     def ended(self) -> int:
         self.read_until(b" in ")  # the last line, which a full terminal would hold back
@@ -98,21 +98,21 @@ def session(
 
 
 def test_under_nohup_a_hangup_changes_nothing_and_another_signal_ends_it(tmp_path: Path) -> None:
-    with session(tmp_path, "True", ignored=(signal.SIGHUP,)) as found:
+    with session(tmp_path, "True", ignored=(signal.SIGHUP,)) as running:
         for _ in range(3):
-            found.process.send_signal(signal.SIGHUP)
+            running.process.send_signal(signal.SIGHUP)
         time.sleep(0.2)
         (tmp_path / "wait").unlink()
-        assert found.ended() == 0
-        assert b"1 passed" in found.said
-        assert found.nothing_is_left()
+        assert running.ended() == 0
+        assert b"1 passed" in running.said
+        assert running.nothing_is_left()
     (tmp_path / "stands").unlink()
-    with session(tmp_path, "True", ignored=(signal.SIGHUP, signal.SIGINT)) as found:
-        found.process.send_signal(signal.SIGHUP)
-        found.process.send_signal(signal.SIGINT)
-        found.process.send_signal(signal.SIGTERM)
-        assert found.ended() == 128 + signal.SIGTERM
-        assert found.nothing_is_left()
+    with session(tmp_path, "True", ignored=(signal.SIGHUP, signal.SIGINT)) as running:
+        running.process.send_signal(signal.SIGHUP)
+        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.ended() == 128 + signal.SIGTERM
+        assert running.nothing_is_left()
 
 
 @pytest.mark.parametrize("statement", ["", "__import__('time').sleep(30)\n"])
@@ -120,25 +120,25 @@ def test_under_nohup_a_hangup_changes_nothing_and_another_signal_ends_it(tmp_pat
 def test_in_the_debugger_the_stack_stands_until_a_signal_ends_the_session(
     tmp_path: Path, number: signal.Signals, statement: str
 ) -> None:
-    with session(tmp_path, "False", "--pdb") as found:
+    with session(tmp_path, "False", "--pdb") as running:
         (tmp_path / "wait").unlink()
-        found.read_until(b"(Pdb)")
-        os.write(found.terminal, b"(fsstack.path / 'file').write_text('stands') and 40 + 2\n")
-        found.read_until(b"42")
-        found.read_until(b"(Pdb)")
+        running.read_until(b"(Pdb)")
+        os.write(running.terminal, b"(fsstack.path / 'file').write_text('stands') and 40 + 2\n")
+        running.read_until(b"42")
+        running.read_until(b"(Pdb)")
         # Pdb swallows what is raised in a statement.
-        os.write(found.terminal, statement.encode())
+        os.write(running.terminal, statement.encode())
         time.sleep(0.5)
-        found.process.send_signal(number)
-        assert found.ended() == 128 + number
-        assert found.nothing_is_left()
+        running.process.send_signal(number)
+        assert running.ended() == 128 + number
+        assert running.nothing_is_left()
 
 
 def test_who_leaves_the_debugger_has_an_ordinary_end(tmp_path: Path) -> None:
-    with session(tmp_path, "False", "--pdb") as found:
+    with session(tmp_path, "False", "--pdb") as running:
         (tmp_path / "wait").unlink()
-        found.read_until(b"(Pdb)")
-        os.write(found.terminal, b"continue\n")
-        assert found.ended() == 1
-        assert found.nothing_is_left()
+        running.read_until(b"(Pdb)")
+        os.write(running.terminal, b"continue\n")
+        assert running.ended() == 1
+        assert running.nothing_is_left()
     assert mounts.below(tmp_path) == []

@@ -113,10 +113,10 @@ def test_what_was_put_in_place_of_a_directory_is_left_alone(
     foreign: Path, victim: Path, tmp_path: Path, stack: str, option: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(EXCHANGING.format(place=str(foreign), victim=str(victim), stack=stack))
-    done = session(tmp_path, option.format(foreign))
-    assert "1 passed, 1 error" in done.stdout, done.stdout
+    result = session(tmp_path, option.format(foreign))
+    assert "1 passed, 1 error" in result.stdout, result.stdout
     # The session says where its own directory is now.
-    assert str(foreign / "moved") in done.stdout
+    assert str(foreign / "moved") in result.stdout
     assert (foreign / "moved").is_dir()
     assert not list((foreign / "moved").iterdir())
     assert mounts.below(foreign) == []
@@ -145,9 +145,9 @@ def test_a_user_who_renames_all_the_time_gets_nothing(
     with subprocess.Popen(words, stdout=subprocess.PIPE) as attacker:
         assert attacker.stdout is not None
         assert attacker.stdout.readline() == b"ready\n"
-        done = session(tmp_path, option.format(foreign))
+        result = session(tmp_path, option.format(foreign))
         attacker.kill()
-    assert "Traceback" not in done.stdout + done.stderr, done.stdout
+    assert "Traceback" not in result.stdout + result.stderr, result.stdout
     assert list(foreign.glob("moved-*")), "the attacker never came between"
     assert not [path for path in foreign.rglob("*") if path.is_file() and path.read_text() == "of the test"]
     assert mounts.below(foreign) == []
@@ -169,8 +169,8 @@ def test_another_user_cannot_run_what_a_test_unpacks(foreign: Path, tmp_path: Pa
         "    # A test that acts as another user reaches its files all the same.\n"
         "    subprocess.run([fsstack.path / 'id'], user=65534, group=65534, check=True)\n"
     )
-    done = session(tmp_path, f"--fsstack-device=dir:{foreign}")
-    assert "1 passed" in done.stdout, done.stdout
+    result = session(tmp_path, f"--fsstack-device=dir:{foreign}")
+    assert "1 passed" in result.stdout, result.stdout
 
 
 def test_a_session_without_mounts_of_its_own_refuses_a_directory_of_another_user(foreign: Path, tmp_path: Path) -> None:
@@ -180,11 +180,11 @@ def test_a_session_without_mounts_of_its_own_refuses_a_directory_of_another_user
     foreign.chmod(0o777)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*drop, *SESSION, f"--fsstack-device=dir:{foreign}"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert re.search(rf"\b{NOBODY}\b.*{foreign}\b", done.stdout), done.stdout
-    assert done.returncode == 1
+    assert re.search(rf"\b{NOBODY}\b.*{foreign}\b", result.stdout), result.stdout
+    assert result.returncode == 1
     assert not list(foreign.iterdir())
 
 
@@ -221,9 +221,9 @@ def test_what_ci_is_given_is_not_written_through_a_link_of_another_user(
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
         command = [*SESSION, "--fsstack-rounds=1", "--fsstack-device=loop"]
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=plain | words)
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=plain | words)
         pattern = rf"^fsstack: (?:GITHUB_STEP_SUMMARY: .*{os.strerror(errno.ELOOP)}|gitlab=.*\b{NOBODY}\b)"
-        assert len(re.findall(pattern, done.stdout, re.MULTILINE)) == count, done.stdout
+        assert len(re.findall(pattern, result.stdout, re.MULTILINE)) == count, result.stdout
 
 
 def put_link(link: Path, target: Path) -> None:

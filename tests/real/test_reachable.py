@@ -35,8 +35,8 @@ def test_others(fsstack):
 def test_another_user_reaches_what_is_on_a_stack_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(AS_NOBODY)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    done = run_pytest("-p", "no:cacheprovider", "--fsstack-size=300M", cwd=tmp_path)
-    assert "2 passed" in done.stdout, done.stdout
+    result = run_pytest("-p", "no:cacheprovider", "--fsstack-size=300M", cwd=tmp_path)
+    assert "2 passed" in result.stdout, result.stdout
 
 
 @pytest.mark.usefixtures("locks")

@@ -30,7 +30,7 @@ SCENARIOS = {
 
 def smoke(scenario: str, directory: Path, *options: str) -> tuple[list[ChainResults], str]:
     """The chains of a scenario at its smallest scale, and what its session printed."""
-    found = directory / "found.json"
+    file = directory / "found.json"
     alone = (
         "-p",
         "no:cacheprovider",
@@ -40,10 +40,10 @@ def smoke(scenario: str, directory: Path, *options: str) -> tuple[list[ChainResu
         "--fsstack-rounds=1",
         "--fsstack-size=512M",
     )
-    reports = (f"--fsstack-json={found}", f"--fsstack-report=html={directory / 'page.html'}")
-    done = run_pytest(*alone, *reports, *options, ROOT / "scenarios" / f"{scenario}.py", cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    return chains_of(found), done.stdout
+    reports = (f"--fsstack-json={file}", f"--fsstack-report=html={directory / 'page.html'}")
+    result = run_pytest(*alone, *reports, *options, ROOT / "scenarios" / f"{scenario}.py", cwd=ROOT)
+    assert result.returncode == 0, result.stdout[-20_000:] + result.stderr
+    return chains_of(file), result.stdout
 
 
 def unmeasured(chains: list[ChainResults]) -> dict[str, str]:
@@ -59,8 +59,8 @@ def unmeasured(chains: list[ChainResults]) -> dict[str, str]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_runs_on_everything_that_the_kernel_has(scenario: str, tmp_path: Path) -> None:
-    chains, said = smoke(scenario, tmp_path)
-    assert SCENARIOS[scenario] in said
+    chains, output = smoke(scenario, tmp_path)
+    assert SCENARIOS[scenario] in output
     missing = unmeasured(chains)
     for stack, why in missing.items():
         assert f"({platform.release()})" in why, f"{stack}: {why}"
@@ -72,9 +72,9 @@ def test_a_scenario_runs_on_everything_that_the_kernel_has(scenario: str, tmp_pa
 
 def test_a_size_that_cannot_fit_the_device_is_refused_before_anything_starts(tmp_path: Path) -> None:
     words = ("-p", "no:cacheprovider", "--fsstack-scale=paper", "--fsstack-size=1G", "scenarios/test_ssd_encryption.py")
-    done = run_pytest(*words, cwd=ROOT)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    errors = done.stderr.splitlines()
+    result = run_pytest(*words, cwd=ROOT)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    errors = result.stderr.splitlines()
     pattern = r"test_ssd_encryption.*--fsstack-scale=paper\b.*\b150\.0 GiB\b"
     assert any(re.search(pattern, line) for line in errors), errors
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in result.stdout + result.stderr

@@ -53,27 +53,27 @@ def session(directory: Path, stack: str, signal: str, ends: str, *arguments: str
         pytest.skip("; ".join(reasons))
     (directory / "test_it.py").write_text(TEST.format(stack=stack, signal=signal))
     (directory / "pytest.ini").write_text("[pytest]\n")
-    done = run_pytest("-p", "no:cacheprovider", "--fsstack-size=64M", "--basetemp=tmp", *arguments, cwd=directory)
-    assert f" {ends} in " in done.stdout, done.stdout
+    result = run_pytest("-p", "no:cacheprovider", "--fsstack-size=64M", "--basetemp=tmp", *arguments, cwd=directory)
+    assert f" {ends} in " in result.stdout, result.stdout
     assert list((directory / "tmp").rglob("fsstack-*")) == []
     assert commands.wait_until(lambda: not lines_naming(directory), 60.0)
     assert mounts.below(directory) == []
-    return done.stdout
+    return result.stdout
 
 
 @pytest.mark.parametrize("stack", ["ext4 | gocryptfs", "ext4 | encfs"])
 def test_one_that_dies_while_it_is_in_use_is_named(stack: str, tmp_path: Path) -> None:
-    said = session(tmp_path, stack, "SIGKILL", "2 passed")
-    lines = [line for line in said.splitlines() if line.startswith(f"fsstack: `{stack.rpartition(' ')[2]} ")]
-    assert len(lines) == 1, said
+    output = session(tmp_path, stack, "SIGKILL", "2 passed")
+    lines = [line for line in output.splitlines() if line.startswith(f"fsstack: `{stack.rpartition(' ')[2]} ")]
+    assert len(lines) == 1, output
     (line,) = lines
     assert re.search(r"` .*\bSIGKILL\b", line)
 
 
 @pytest.mark.parametrize("stack", ["ext4 | gocryptfs", "zfs"])
 def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(stack: str, tmp_path: Path) -> None:
-    said = session(tmp_path, stack, "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=8")
-    assert re.search(r"`(gocryptfs .*|zfs-fuse)` .* connection was aborted\b", said), said
+    output = session(tmp_path, stack, "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=8")
+    assert re.search(r"`(gocryptfs .*|zfs-fuse)` .* connection was aborted\b", output), output
 
 
 SERVER = """
@@ -215,9 +215,9 @@ def test_one_that_stays_without_its_connection_is_soon_ended(tmp_path: Path) -> 
     for name, text in ("server.py", SERVER), ("conftest.py", layer + STAYING), ("test_it.py", test):
         (tmp_path / name).write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    done = run_pytest("-p", "no:cacheprovider", "-s", "--fsstack-size=64M", "--basetemp=tmp", cwd=tmp_path)
-    assert " 1 passed in " in done.stdout, done.stdout
-    assert re.findall(r"waiting (\S+) s for it\n", done.stdout) == ["2"]
+    result = run_pytest("-p", "no:cacheprovider", "-s", "--fsstack-size=64M", "--basetemp=tmp", cwd=tmp_path)
+    assert " 1 passed in " in result.stdout, result.stdout
+    assert re.findall(r"waiting (\S+) s for it\n", result.stdout) == ["2"]
     assert list((tmp_path / "tmp").rglob("fsstack-*")) == []
 
 
@@ -251,6 +251,6 @@ def test_one_that_dies_below_fsx_is_a_difference(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(KILLING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     options = ("--fsstack-size=64M", "--fsstack-rounds=1", "--basetemp=tmp")
-    done = run_pytest("-p", "no:cacheprovider", *options, cwd=tmp_path)
-    assert " 1 failed" in done.stdout, done.stdout
-    assert re.search(r"did not do the work: .*fsx: .*the message; .*remounted", done.stdout), done.stdout
+    result = run_pytest("-p", "no:cacheprovider", *options, cwd=tmp_path)
+    assert " 1 failed" in result.stdout, result.stdout
+    assert re.search(r"did not do the work: .*fsx: .*the message; .*remounted", result.stdout), result.stdout

@@ -28,9 +28,9 @@ ALL_KINDS = (
 def test_a_session_leaves_nothing(sessions: Sessions) -> None:
     stacks = [stack for stack in ALL_KINDS if not lacking(stack)]
     sessions.write(*stacks)
-    done = sessions.run("--fsstack-rounds=1")
-    assert done.returncode == 0, done.stdout
-    assert f"{2 * len(stacks)} passed" in done.stdout
+    result = sessions.run("--fsstack-rounds=1")
+    assert result.returncode == 0, result.stdout
+    assert f"{2 * len(stacks)} passed" in result.stdout
     assert sessions.left == []
     assert list((sessions.directory / "tmp").rglob("fsstack-*")) == []
 
@@ -111,11 +111,11 @@ def test_what_cannot_be_undone_is_told_at_the_end_of_the_session(
     )
     stubborn.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sessions.directory}/bin:{os.environ['PATH']}")
-    done = used_as_disk(sessions, disk)
-    assert done.returncode == 1
-    (told,) = [line for line in done.stdout.splitlines() if "--fsstack-cleanup" in line]
-    assert told.startswith("fsstack: ")
-    assert f"disk {disk.path}" in told
+    result = used_as_disk(sessions, disk)
+    assert result.returncode == 1
+    (hint,) = [line for line in result.stdout.splitlines() if "--fsstack-cleanup" in line]
+    assert hint.startswith("fsstack: ")
+    assert f"disk {disk.path}" in hint
     monkeypatch.undo()
     assert sessions.nothing_is_left(), sessions.left
     assert str(disk.path) in sessions.run("--fsstack-cleanup").stdout
@@ -151,8 +151,8 @@ def used_as_disk(sessions: Sessions, disk: Loop, *arguments: str) -> subprocess.
 
 def test_a_blank_device_is_used_and_carries_only_the_label_afterwards(sessions: Sessions, disk: Loop) -> None:
     sessions.write("ext4", "ext4 | gocryptfs")
-    done = used_as_disk(sessions, disk)
-    assert done.returncode == 0, done.stdout
+    result = used_as_disk(sessions, disk)
+    assert result.returncode == 0, result.stdout
     assert guard.labelled(disk.path)
     assert run("wipefs", disk.path) == ""
     assert b"pytest-fsstack" in disk.image.read_bytes()[:4096]
@@ -170,10 +170,10 @@ def test_the_disk_of_the_root_filesystem_is_refused(sessions: Sessions) -> None:
     if not source.startswith("/dev/"):
         pytest.skip("the root filesystem here is on no device of its own")
     sessions.write("ext4")
-    done = sessions.run(f"--fsstack-device={source}", f"--fsstack-overwrite={source}", "--fsstack-rounds=1")
-    assert done.returncode == 4
+    result = sessions.run(f"--fsstack-device={source}", f"--fsstack-overwrite={source}", "--fsstack-rounds=1")
+    assert result.returncode == 4
     # Some machines let nobody open it, so that the reason may be another one than that it is the root's.
-    assert re.search(rf"^ERROR: .*{source}\b", done.stderr, re.MULTILINE)
+    assert re.search(rf"^ERROR: .*{source}\b", result.stderr, re.MULTILINE)
     assert not sessions.mounts.exists()
 
 
@@ -229,8 +229,8 @@ class TestIt:
         with timed(bytes=32 << 20):
             timed.run("cat", fsstack.path / "file")
 """)
-    done = sessions.run("--fsstack-rounds=2", "--fsstack-json=out.json")
-    assert done.returncode == 0, done.stdout
+    result = sessions.run("--fsstack-rounds=2", "--fsstack-json=out.json")
+    assert result.returncode == 0, result.stdout
     (chain,) = chains_of(sessions.directory / "out.json")
 
     def median(step: str, stack: str, metric: str) -> float:
@@ -270,9 +270,9 @@ def test_commits_with_syncs_cost_more_and_a_gate_finds_it(sessions: Sessions) ->
     # Counted, because the time of a busy machine decides nothing in five rounds.
     budget = "--fsstack-budget=full: written_bytes 200%"
     stacks = "--fsstack-stacks=off = ext4", "--fsstack-stacks=full = ext4"
-    done = sessions.run(*stacks, budget, "--fsstack-rounds=5", "--fsstack-json=out.json")
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
-    assert "1 failed, 1 passed" in done.stdout
+    result = sessions.run(*stacks, budget, "--fsstack-rounds=5", "--fsstack-json=out.json")
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
+    assert "1 failed, 1 passed" in result.stdout
     (chain,) = chains_of(sessions.directory / "out.json")
     off, full = (chain.median("commit", name, "written_bytes") for name in ("off", "full"))
     assert off is not None

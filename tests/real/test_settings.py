@@ -125,11 +125,11 @@ def test_a_foreign_writer_is_an_error_of_the_test(before: tuple[Path, dict[str, 
     _, values = before
     sessions.write("ext4")
     (sessions.directory / "test_it.py").write_text(FOREIGN.format(sysctl=str(SYSCTL)))
-    done = sessions.run("--fsstack-rounds=3", "--fsstack-json=out.json", "-rf")
+    result = sessions.run("--fsstack-rounds=3", "--fsstack-json=out.json", "-rf")
     try:
-        assert done.returncode == pytest.ExitCode.TESTS_FAILED
-        assert "1 failed, 3 passed" in done.stdout
-        assert re.search(rf"{SYSCTL} .*\b5\b.*\b3\b", done.stdout)
+        assert result.returncode == pytest.ExitCode.TESTS_FAILED
+        assert "1 failed, 3 passed" in result.stdout
+        assert re.search(rf"{SYSCTL} .*\b5\b.*\b3\b", result.stdout)
         (chain,) = chains_of(sessions.directory / "out.json")
         assert [len(chain.of("read", name)) for name in ("ext4", "tuned")] == [3, 1]
         assert chain.stacks["tuned"].settings == {"fs.xfs.rotorstep": "3"}
@@ -153,9 +153,9 @@ def test_what_cannot_be_set_ends_the_session_before_round_1(
 ) -> None:
     loop, values = before
     sessions.write("ext4")
-    done = sessions.run(*options, "--fsstack-stacks", stack)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert re.search(pattern, done.stderr)
+    result = sessions.run(*options, "--fsstack-stacks", stack)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert re.search(pattern, result.stderr)
     assert not sessions.mounts.exists()
     assert now(loop) == values
 
@@ -184,11 +184,11 @@ def test_a_cold_read_without_read_ahead_costs_more_and_a_gate_finds_it(sessions:
     stacks = "ext4 @ queue/read_ahead_kb=128", "none = ext4 @ queue/read_ahead_kb=0"
     # Counted, because the time of a busy machine decides nothing in five rounds.
     budget = "--fsstack-budget=none: requests 300%"
-    done = sessions.run(
+    result = sessions.run(
         *(f"--fsstack-stacks={text}" for text in stacks), budget, "--fsstack-rounds=5", "--fsstack-json=out.json"
     )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
-    assert "1 failed, 1 passed" in done.stdout
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
+    assert "1 failed, 1 passed" in result.stdout
     (chain,) = chains_of(sessions.directory / "out.json")
     baseline, none = (chain.median("read", name, "requests") for name in ("ext4+queue.read_ahead_kb-128", "none"))
     assert none is not None

@@ -55,9 +55,9 @@ def test_it_is_an_error_and_leaves_nothing(stack: str, words: list[str], timed: 
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     options = ["-p", "no:cacheprovider", "--fsstack-size=64M", "--fsstack-rounds=2", "--basetemp=tmp"]
     chosen = [] if timed else ["-k", "not timed"]
-    done = run_pytest(*options, *chosen, cwd=tmp_path)
-    assert done.returncode == 1, done.stdout
-    assert re.search(rf"layer {stack.rpartition(' ')[2]}: `.*` .*mounted\b", done.stdout)
-    assert "1 error" in done.stdout or "1 failed" in done.stdout, done.stdout
+    result = run_pytest(*options, *chosen, cwd=tmp_path)
+    assert result.returncode == 1, result.stdout
+    assert re.search(rf"layer {stack.rpartition(' ')[2]}: `.*` .*mounted\b", result.stdout)
+    assert "1 error" in result.stdout or "1 failed" in result.stdout, result.stdout
     assert list((tmp_path / "tmp").rglob("fsstack-*")) == []
     assert commands.wait_until(lambda: not any(left_of(tmp_path).values()), 60.0), left_of(tmp_path)

@@ -44,7 +44,7 @@ def test_a_directory_is_a_corpus(home: Path) -> None:
         (home / path).write_text(text)
     (home / "device").mkdir()
     os.chown(home / "device", NOBODY, NOBODY)
-    done = subprocess.run(
+    result = subprocess.run(
         [
             *(*AS_NOBODY, sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
             *(f"--basetemp={home / 'temp'}", "--fsstack-device=dir:device", "--fsstack-corpus=corpus"),
@@ -54,5 +54,5 @@ def test_a_directory_is_a_corpus(home: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in result.stdout, result.stdout + result.stderr
     assert list((home / "device").iterdir()) == []

@@ -79,7 +79,7 @@ def torture(
     first = deque(names)
 
     def work(number: int) -> tuple[dict[str, Figures], list[str]]:
-        found: dict[str, Figures] = {name: Counter() for name in names}
+        figures: dict[str, Figures] = {name: Counter() for name in names}
         drawn = random.Random(f"{seed} {number}")
         with tempfile.TemporaryDirectory(prefix="torture-", dir="/var/tmp") as name, loop(Path(name)) as disk:
             place = Place(Path(name), disk.path, drawn)
@@ -89,16 +89,16 @@ def torture(
                 except IndexError:
                     (chosen,) = drawn.choices(names, [WEIGHTS[name] for name in names])
                 before = len(place.complaints)
-                found[chosen] += Counter({"tries": 1}) + known[chosen](place)
+                figures[chosen] += Counter({"tries": 1}) + known[chosen](place)
                 for complaint in place.complaints[before:]:
                     say(f"{chosen}: {complaint}\n")
-        return found, place.complaints
+        return figures, place.complaints
 
     totals: dict[str, Figures] = {name: Counter() for name in names}
     complaints: list[str] = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        for found, said in pool.map(work, range(WORKERS)):
-            complaints += said
+        for found, lines in pool.map(work, range(WORKERS)):
+            complaints += lines
             for name, figures in found.items():
                 totals[name] += figures
     return totals, complaints
@@ -117,10 +117,10 @@ def table(totals: Mapping[str, Figures]) -> str:
 
 def _in_columns(figures: Figures) -> Figures:
     """With all that was left behind in one figure: the complaints say what it was."""
-    found: Figures = Counter()
+    totals: Figures = Counter()
     for kind, count in figures.items():
-        found["left" if kind in LEFT else kind] += count
-    return found
+        totals["left" if kind in LEFT else kind] += count
+    return totals
 
 
 def wrong(totals: Mapping[str, Figures]) -> int:

@@ -66,7 +66,7 @@ def wrong_device(place: Place) -> Figures:
             # Nobody gives over what is in use, not even with the flag.
             flag = place.random.random() < 0.5 and name != "idle"
             before = _blocks(loop)
-            found = _guarded(place, what, path, flag)
+            figures = _guarded(place, what, path, flag)
             unheard = place.random.choice(_UNHEARD).format(device=path)
             names = [str(path), str(place.device)][: place.random.randint(1, 2)]
             device = "+".join(place.random.sample(names, len(names)))
@@ -74,15 +74,15 @@ def wrong_device(place: Place) -> Figures:
             # An ini may not hold the flag at all, which is said before a device is looked at.
             refused = "will not be overwritten" in place.output or (unheard and "overwrite" in place.output)
             if code != 4 or not refused:
-                found += place.wrong(
+                figures += place.wrong(
                     "not refused", f"{what}, by {device}, flag {flag}, ini {unheard!r}: exit code {code}"
                 )
-            found += _written(place, what, before, _blocks(loop))
+            figures += _written(place, what, before, _blocks(loop))
         if not place.controlled or place.random.random() < 0.2:
             place.controlled = True
-            found += _control(place, loop)
-        found += place.unlabelled()
-    return found + Counter({"cases": 1})
+            figures += _control(place, loop)
+        figures += place.unlabelled()
+    return figures + Counter({"cases": 1})
 
 
 def exchanged(place: Place) -> Figures:
@@ -99,13 +99,13 @@ def exchanged(place: Place) -> Figures:
             code = process.wait(HUNG)
         link.unlink()
         what = f"exchanged for {on_it} before test {after + 1}"
-        found: Figures = _written(place, what, before, _blocks(other))
+        figures: Figures = _written(place, what, before, _blocks(other))
         if code != 1 or "is not the device any more that it was at first" not in place.output:
-            found += place.wrong("not refused", f"{what}: exit code {code}")
-        found += place.tracebacks(what)
-        found += place.figures_of_what_is_left(process.pid, what=what)
-        found += place.unlabelled()
-    return found + Counter({"cases": 1})
+            figures += place.wrong("not refused", f"{what}: exit code {code}")
+        figures += place.tracebacks(what)
+        figures += place.figures_of_what_is_left(process.pid, what=what)
+        figures += place.unlabelled()
+    return figures + Counter({"cases": 1})
 
 
 def redirected(place: Place) -> Figures:
@@ -124,11 +124,11 @@ def redirected(place: Place) -> Figures:
         with place.session("--fsstack-rounds=2", f"--fsstack-overwrite={link}", device=str(link)) as process:
             code = process.wait(HUNG)
         what = f"{on_it} behind the flag's link after {moment:.2f} s"
-        found: Figures = Counter({"cases": 1}) + _written(place, what, before, _blocks(other))
+        figures: Figures = Counter({"cases": 1}) + _written(place, what, before, _blocks(other))
         if code not in (0, 1, 4) or "Traceback" in place.output:
-            found += place.wrong("wrong exit code", f"{what}: exit code {code}")
-        found += place.figures_of_what_is_left(process.pid, what=what)
-    return found + place.unlabelled()
+            figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
+        figures += place.figures_of_what_is_left(process.pid, what=what)
+    return figures + place.unlabelled()
 
 
 def aliases(place: Place) -> Figures:
@@ -141,16 +141,16 @@ def aliases(place: Place) -> Figures:
         before = _blocks(loop)
         code = _session(place, str(loop.path), f"--fsstack-overwrite={loop.path}")
         what = f"{on_it}, {'mounted' if mounted else 'open'} through {alias.path}"
-        found: Figures = Counter({"cases": 1})
+        figures: Figures = Counter({"cases": 1})
         if code != 4 or "will not be overwritten" not in place.output:
-            found += place.wrong("not refused", f"{what}: exit code {code}")
-        return found + _written(place, what, before, _blocks(loop))
+            figures += place.wrong("not refused", f"{what}: exit code {code}")
+        return figures + _written(place, what, before, _blocks(loop))
 
 
 def two_sessions(place: Place) -> Figures:
     """A second session comes to a device at some moment of the first one's life."""
     place.write("ext4", "ext4 | bind")
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     with place.session("--fsstack-rounds=3", "-v") as first:
         if not place.begun:
             return place.wrong("not begun", "the session did not begin")
@@ -166,18 +166,18 @@ def two_sessions(place: Place) -> Figures:
         late = first.poll() is not None
         code = first.wait(HUNG)
     if code:
-        found += place.wrong("wrong exit code", f"the first of two sessions: exit code {code}")
+        figures += place.wrong("wrong exit code", f"the first of two sessions: exit code {code}")
     if late:
-        found["too late"] += 1
+        figures["too late"] += 1
     elif second.returncode != 4 or "is testing it" not in second.stdout + second.stderr:
         # It may have ended in the moment between.
         if place.over and second.returncode == 0:
-            found["too late"] += 1
+            figures["too late"] += 1
         else:
-            said = f"{second.returncode}: {second.stdout + second.stderr}"
-            found += place.wrong("not refused", f"the second of two sessions: {said}")
-    found += place.figures_of_what_is_left(first.pid)
-    return found + place.unlabelled()
+            output = f"{second.returncode}: {second.stdout + second.stderr}"
+            figures += place.wrong("not refused", f"the second of two sessions: {output}")
+    figures += place.figures_of_what_is_left(first.pid)
+    return figures + place.unlabelled()
 
 
 # -- what is on it -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def one_signal(place: Place) -> Figures:
     count = place.random.choice((1, 1, 1, 2))
     moment, pause = place.random.uniform(0, _LIFE), place.random.uniform(0, 0.5)
     place.write(*chosen)
-    found: Figures = Counter()
+    figures: Figures = Counter()
     with place.session("--fsstack-rounds=4", "--fsstack-json=out.json") as process:
         if not place.begun:
             return place.wrong("not begun", "the session did not begin")
@@ -36,34 +36,34 @@ def one_signal(place: Place) -> Figures:
         code = ended_by(process, [number] * count, pause, group=group)
     what = f"{count} {number.name} at {moment:.3f} s{' to its group' if group else ''}"
     if code is None:
-        found += place.wrong("hung", f"hangs after {what}")
+        figures += place.wrong("hung", f"hangs after {what}")
     elif late or (place.over and code == -number):
         # It came when all was over, so it ended the interpreter, or nothing.
-        found["too late"] += 1
+        figures["too late"] += 1
     elif code != 128 + number:
-        found += place.wrong("wrong exit code" if code else "swallowed", f"{what}: exit code {code}")
+        figures += place.wrong("wrong exit code" if code else "swallowed", f"{what}: exit code {code}")
     else:
-        found += place.tracebacks(what)
-    found += place.figures_of_what_is_left(process.pid)
+        figures += place.tracebacks(what)
+    figures += place.figures_of_what_is_left(process.pid)
     if not late:
-        found += place.out_of_order(what)
-    return found + place.unlabelled()
+        figures += place.out_of_order(what)
+    return figures + place.unlabelled()
 
 
 def teardowns(place: Place) -> Figures:
     """Some stacks are built and taken down, by a session that gets less of the processors than others do."""
     chosen = place.random.sample(quick_stacks(), min(7, len(quick_stacks())))
     place.write(*chosen)
-    found: Figures = Counter()
+    figures: Figures = Counter()
     with busy_processors(), place.session("--fsstack-rounds=1", "-k", "python", before=["nice", "-n", "19"]) as process:
         code = code_of(process)
     if code is None:
-        found += place.wrong("hung", "a session that nothing ended hangs")
+        figures += place.wrong("hung", "a session that nothing ended hangs")
     elif code:
-        found += place.wrong("wrong exit code", f"a session that nothing ended: exit code {code}")
-    found["teardowns"] += len(chosen)
-    found += place.figures_of_what_is_left(process.pid)
-    return found + place.unlabelled()
+        figures += place.wrong("wrong exit code", f"a session that nothing ended: exit code {code}")
+    figures["teardowns"] += len(chosen)
+    figures += place.figures_of_what_is_left(process.pid)
+    return figures + place.unlabelled()
 
 
 @contextlib.contextmanager
@@ -95,36 +95,36 @@ def killed(place: Place) -> Figures:
         (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
     # These are for the clean-up.
-    found = place.figures_of_what_is_left(process.pid, allowed=("journals", "directories"))
+    figures = place.figures_of_what_is_left(process.pid, allowed=("journals", "directories"))
     if place.random.random() < 0.5:
-        found += _next_session(place, process.pid)
+        figures += _next_session(place, process.pid)
     place.clean_up()
     if f"left alone: disk {place.device}" in place.output:
         # Killed before it could write down what it had formatted: a person must say that nobody needs the contents.
-        found["unproved"] += 1
+        figures["unproved"] += 1
         for journal in place.left(process.pid)["journals"]:
             Path(journal).unlink()
-    found += place.figures_of_what_is_left(process.pid)
+    figures += place.figures_of_what_is_left(process.pid)
     place.give_over()
-    return found
+    return figures
 
 
 def _next_session(place: Place, pid: int) -> Figures:
     """It undoes what proves to be the dead one's, but for what a disk holds, and says so in one line."""
-    left = place.left(pid)
+    leftovers = place.left(pid)
     place.write("ext2")
     with place.session("--fsstack-rounds=1", device="loop") as process:
         code = process.wait(HUNG)
-    found: Figures = Counter()
+    figures: Figures = Counter()
     if code:
-        found += place.wrong("wrong exit code", f"the session after one that was killed: exit code {code}")
-    told = [line for line in place.output.splitlines() if f"of process {pid}" in line or "left alone" in line]
-    elsewhere = left["directories"] and not told and not place.left(pid)["directories"]
+        figures += place.wrong("wrong exit code", f"the session after one that was killed: exit code {code}")
+    lines = [line for line in place.output.splitlines() if f"of process {pid}" in line or "left alone" in line]
+    elsewhere = leftovers["directories"] and not lines and not place.left(pid)["directories"]
     # Another session has come first then, and says it, if it is not killed before.
     if elsewhere and not commands.wait_until(lambda: any(f"of process {pid}" in text for text in list(SAID)), HUNG):
-        found["unsaid"] += 1
-    if len(told) > 1:
-        found += place.wrong("wrong report", f"the session after one that was killed says more than a line: {told}")
+        figures["unsaid"] += 1
+    if len(lines) > 1:
+        figures += place.wrong("wrong report", f"the session after one that was killed says more than a line: {lines}")
     # Directories with files are for the clean-up too.
     allowed = "journals", "directories"
-    return found + place.figures_of_what_is_left(pid, what="after the next session", allowed=allowed)
+    return figures + place.figures_of_what_is_left(pid, what="after the next session", allowed=allowed)

@@ -35,7 +35,7 @@ def fault(place: Place) -> Figures:
     place.write(stack)
     faulty = Faulty(place.directory, name, number, kind, place.random.randbytes(3000))
     what = f"`{stack}` on {device}, call {number} of {name} {kind}"
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     try:
         with place.session(
             *("--fsstack-rounds=1", f"--fsstack-timeout={LIMIT}", "--fsstack-json=out.json", "-ra"),
@@ -43,16 +43,16 @@ def fault(place: Place) -> Figures:
             before=["env", f"PATH={faulty.path}"],
         ) as process:
             code = code_of(process)
-        found += judged(place, what, code)
+        figures += judged(place, what, code)
         if faulty.fired and code == 1 and kind in _TOLD and name not in (first := first_failure(place.output)):
-            found += place.wrong("wrong report", f"{what}: the first failure is not that one: {first}")
+            figures += place.wrong("wrong report", f"{what}: the first failure is not that one: {first}")
     finally:
         faulty.remove()
-    found += place.figures_of_what_is_left(process.pid, what=what, allowed=admitted(place))
-    found += place.out_of_order(what)
+    figures += place.figures_of_what_is_left(process.pid, what=what, allowed=admitted(place))
+    figures += place.out_of_order(what)
     # A tool that fails while the disk is emptied leaves it so.
-    found += place.put_in_order(what, admitted=bool(code))
-    return found
+    figures += place.put_in_order(what, admitted=bool(code))
+    return figures
 
 
 def recorded(place: Place, stack: str, device: str) -> Counter[str]:
@@ -102,5 +102,5 @@ def admitted(place: Place) -> tuple[str, ...]:
 
 def first_failure(output: str) -> str:
     """What a session shows of its first failure, or all that it says if it shows none."""
-    found = re.search(r"^_{3,} .* _{3,}$(.*?)(?=^(_{3,}|={3,}) )", output, re.MULTILINE | re.DOTALL)
-    return found[1] if found else output
+    failure = re.search(r"^_{3,} .* _{3,}$(.*?)(?=^(_{3,}|={3,}) )", output, re.MULTILINE | re.DOTALL)
+    return failure[1] if failure else output

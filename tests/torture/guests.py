@@ -47,20 +47,20 @@ def _foreign_disk(place: Place, vmlinuz: Path) -> Figures:
         "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum /dev/vda\n"
     )
     try:
-        done = boot.run(
+        result = boot.run(
             vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, directory=place.directory, env=place.environment()
         )
     except boot.GuestError as error:
         return place.wrong("not begun", f"a guest with a foreign disk: {error}")
-    (place.directory / "output").write_text(done.stdout + done.stderr)
+    (place.directory / "output").write_text(result.stdout + result.stderr)
     what = f"a guest's disk after `{content}`, {use}, {flag or 'no flag'}"
-    found: Figures = Counter({"cases": 1})
-    if "exit code 4\n" not in done.stdout or "will not be overwritten" not in done.stdout + done.stderr:
-        found += place.wrong("not refused", f"{what}: not refused")
-    sums = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("  /dev/vda")}
+    figures: Figures = Counter({"cases": 1})
+    if "exit code 4\n" not in result.stdout or "will not be overwritten" not in result.stdout + result.stderr:
+        figures += place.wrong("not refused", f"{what}: not refused")
+    sums = {line.split()[0] for line in result.stdout.splitlines() if line.endswith("  /dev/vda")}
     if len(sums) != 1:
-        found += place.wrong("bytes written", f"{what}: the disk is another one after the session")
-    return found
+        figures += place.wrong("bytes written", f"{what}: the disk is another one after the session")
+    return figures
 
 
 def _ended(place: Place, vmlinuz: Path) -> Figures:
@@ -69,37 +69,37 @@ def _ended(place: Place, vmlinuz: Path) -> Figures:
     place.write("ext4")
     # Guests boot before the test loop begins, and signals shall come meanwhile.
     (place.directory / "begun").touch()
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     what = f"a session in a guest and {number.name} at {moment:.1f} s{' to its group' if group else ''}"
     words = "-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={vmlinuz}"
     with place.session(*words, device="loop") as process:
         commands.wait_until(lambda: _guests(place) or process.poll() is not None, HUNG)
         if process.poll() is not None:
-            return found + place.wrong("not begun", "the session in a guest did not begin")
+            return figures + place.wrong("not begun", "the session in a guest did not begin")
         time.sleep(moment)
         late = process.poll() is not None
         code = ended_by(process, [number], 0, group=group)
     if code is None:
-        found += place.wrong("hung", f"{what}: hangs")
+        figures += place.wrong("hung", f"{what}: hangs")
     elif late:
-        found["too late"] += 1
+        figures["too late"] += 1
     elif number != signal.SIGKILL and code != 128 + number:
-        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
-    found += place.tracebacks(what)
+        figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
+    figures += place.tracebacks(what)
     if not commands.wait_until(lambda: not _guests(place), 10.0):
-        found += place.wrong("processes", f"{what}: left behind: {_guests(place)}")
+        figures += place.wrong("processes", f"{what}: left behind: {_guests(place)}")
     if number == signal.SIGKILL:
         place.clean_up()
-    return found + place.figures_of_what_is_left(process.pid, what=what)
+    return figures + place.figures_of_what_is_left(process.pid, what=what)
 
 
 def _guests(place: Place) -> list[str]:
     """The machines that run for sessions of this place: each names its directory, or one of its processes does."""
-    found = []
+    guests = []
     mine = str(place.directory).encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes()
             if b"qemu-system" in words.split(b"\0")[0] and mine in words + (process / "environ").read_bytes():
-                found.append(process.name)
-    return found
+                guests.append(process.name)
+    return guests

@@ -238,8 +238,8 @@ def journals(draw: random.Random, here: Path) -> None:
         return "undone"
 
     thing = journal.Kind("thing", lambda machine, facts: True, undo, outlives_boot=True)
-    said = journal.cleanup(directory, RealMachine(), lambda: {"thing": thing})
-    if not isinstance(said.undone + said.left, list):
+    report = journal.cleanup(directory, RealMachine(), lambda: {"thing": thing})
+    if not isinstance(report.undone + report.left, list):
         raise Wrong("no lines")
     path.unlink(missing_ok=True)
 
@@ -249,8 +249,8 @@ def histories(draw: random.Random, here: Path) -> None:
     lines = [saved.line(_valid()) for _ in range(2)]
     text = mutated(draw, "\n".join(lines) + "\n")
     path.write_bytes(text.encode(errors="surrogatepass"))
-    found = history.read(path)
-    no_escape("\n".join(found.problems))
+    content = history.read(path)
+    no_escape("\n".join(content.problems))
 
 
 def linked_histories(draw: random.Random, here: Path) -> None:

@@ -26,9 +26,9 @@ def inputs(place: Place) -> Figures:
     here.mkdir(exist_ok=True)
     seed = str(place.random.getrandbits(40))
     what = f"python -m tests.torture.hostile {seed} {count} DIRECTORY"
-    found: Figures = Counter({"cases": count + 1})
+    figures: Figures = Counter({"cases": count + 1})
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "tests.torture.hostile", seed, str(count), here],
             capture_output=True,
             text=True,
@@ -36,14 +36,14 @@ def inputs(place: Place) -> Figures:
         )
     except subprocess.TimeoutExpired:
         place.complaints.append(f"{what}: hangs")
-        return found + Counter({"hung": 1})
-    if done.returncode:
-        place.complaints.append(f"{what}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        return found + Counter({"traceback": 1})
-    for kind, why in json.loads(done.stdout)["wrong"]:
-        found[kind] += 1
+        return figures + Counter({"hung": 1})
+    if result.returncode:
+        place.complaints.append(f"{what}: exit code {result.returncode}: {result.stderr[-2000:]}")
+        return figures + Counter({"traceback": 1})
+    for kind, why in json.loads(result.stdout)["wrong"]:
+        figures[kind] += 1
         place.complaints.append(f"{what}: {why}")
-    return found + _session(place)
+    return figures + _session(place)
 
 
 def _session(place: Place) -> Figures:
@@ -61,17 +61,17 @@ def _session(place: Place) -> Figures:
     with place.session("--collect-only", device="loop") as process:
         code = code_of(process)
     what = f"fsstack_{name} = {text[:200]!r} with the stack {stack!r}"
-    found: Figures = Counter()
+    figures: Figures = Counter()
     if code is None:
-        found += place.wrong("hung", f"{what}: hangs")
+        figures += place.wrong("hung", f"{what}: hangs")
     elif "Traceback" in place.output or "INTERNALERROR" in place.output or "pytest_fsstack/" in place.output:
-        found += place.wrong("traceback", f"{what}: a traceback")
+        figures += place.wrong("traceback", f"{what}: a traceback")
     elif code not in (0, 2, 4):
-        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+        figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
     own = {"output", "begun", "over", "order", "tmp", "__pycache__", ".benchmarks"}
     if made := _files(place.directory) - before - own:
-        found += place.wrong("outside", f"{what}: made {made}")
-    return found
+        figures += place.wrong("outside", f"{what}: made {made}")
+    return figures
 
 
 def _files(directory: Path) -> set[str]:

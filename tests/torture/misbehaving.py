@@ -145,21 +145,21 @@ def misbehaving(place: Place) -> Figures:
 
 
 def _ended(place: Place, name: str, what: str) -> Figures:
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     with place.session("--fsstack-rounds=1", "--fsstack-timeout=20", "--tb=short") as process:
         code = code_of(process)
     if code is None:
-        found += place.wrong("hung", f"{what}: hangs")
+        figures += place.wrong("hung", f"{what}: hangs")
     elif code < 0 and name not in ENDS:
-        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+        figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
     if "INTERNALERROR" in place.output or "pytest_fsstack/" in place.output.partition("Traceback")[2]:
-        found += place.wrong("traceback", f"{what}: a traceback")
+        figures += place.wrong("traceback", f"{what}: a traceback")
     place.clean_up()
-    found += place.figures_of_what_is_left(process.pid, what=what)
+    figures += place.figures_of_what_is_left(process.pid, what=what)
     _end_children(place)
-    found += place.put_in_order(what, admitted=True, dead=process.pid)
+    figures += place.put_in_order(what, admitted=True, dead=process.pid)
     place.give_over()
-    return found
+    return figures
 
 
 def _end_children(place: Place) -> None:

@@ -59,15 +59,15 @@ def owners(place: Place) -> Figures:
         attacker.kill()
         attacker.wait()
     what = f"{device} in a directory whose owner moves things (seed {seed})"
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     if contents(victim) != before:
-        found += place.wrong("outside", f"{what}: files elsewhere were changed: {contents(victim)}")
+        figures += place.wrong("outside", f"{what}: files elsewhere were changed: {contents(victim)}")
     if code is None or code not in (0, 1, 4):
-        found += place.wrong("hung" if code is None else "wrong exit code", f"{what}: exit code {code}")
-    found += place.tracebacks(what)
+        figures += place.wrong("hung" if code is None else "wrong exit code", f"{what}: exit code {code}")
+    figures += place.tracebacks(what)
     place.clean_up()
     # What was moved away is the owner's to remove.
-    found += place.figures_of_what_is_left(process.pid, what=what, allowed=("journals", "directories"))
+    figures += place.figures_of_what_is_left(process.pid, what=what, allowed=("journals", "directories"))
     for journal in place.left(process.pid)["journals"]:
         Path(journal).unlink()
-    return found + place.put_in_order(what, admitted=True, dead=process.pid)
+    return figures + place.put_in_order(what, admitted=True, dead=process.pid)

@@ -34,26 +34,26 @@ def two_devices(place: Place) -> Figures:
             time.sleep(moment)
             late = place.over
             code = ended_by(process, [number] if number else [], 0)
-        found, what = Counter[str](), f"two devices, {number} at {moment:.3f} s"
+        figures, what = Counter[str](), f"two devices, {number} at {moment:.3f} s"
         if code is None:
-            found += place.wrong("hung", f"hangs after {what}")
+            figures += place.wrong("hung", f"hangs after {what}")
         elif late or (number and place.over and code == -number):
-            found["too late"] += 1
+            figures["too late"] += 1
         elif code != (128 + number if number and number != signal.SIGKILL else -number if number else 0):
-            found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+            figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
         if number is signal.SIGKILL:
             place.clean_up()
             for journal in place.journals():
                 # What the dead session had formatted, a person must give over again.
-                found["unproved"] = 1
+                figures["unproved"] = 1
                 journal.unlink()
             place.give_over()
         else:
-            found += place.out_of_order(what) if not late else Counter()
-            found += place.unlabelled() + second.unlabelled()
+            figures += place.out_of_order(what) if not late else Counter()
+            figures += place.unlabelled() + second.unlabelled()
             place.complaints += second.complaints
-        found += place.figures_of_what_is_left(process.pid, what=what)
+        figures += place.figures_of_what_is_left(process.pid, what=what)
         changed = {str(file): text for file, value in values.items() if (text := file.read_text()) != value}
         if changed:
-            found += place.wrong("left", f"{what}: settings are not set back: {changed}")
-    return found
+            figures += place.wrong("left", f"{what}: settings are not set back: {changed}")
+    return figures

@@ -215,10 +215,10 @@ class Place:
             return {kind: things for kind, things in self.left(pid).items() if things and kind not in allowed}
 
         commands.wait_until(lambda: not found(), seconds)
-        left = found()
-        if left:
-            self.complain(f"{what}: left behind: {left}")
-        return Counter(left.keys())
+        leftovers = found()
+        if leftovers:
+            self.complain(f"{what}: left behind: {leftovers}")
+        return Counter(leftovers.keys())
 
     def out_of_order(self, what: str = "") -> Figures:
         """Whether a layer was taken down before one that stood on it, or not at all."""
@@ -240,34 +240,34 @@ class Place:
 
         `admitted`: the session had a reason to say so. Of one that is `dead`, a clean-up of any place may have said it.
         """
-        found: Figures = Counter()
-        said = self.output
+        figures: Figures = Counter()
+        output = self.output
         if not guard.labelled(self.device) and not self._blank():
             reason = f"disk {self.device} of the session of process {dead}:"
-            if admitted and (str(self.device) in said or any(reason in other for other in SAID)):
-                found["admitted"] += 1
+            if admitted and (str(self.device) in output or any(reason in other for other in SAID)):
+                figures["admitted"] += 1
             else:
-                found += self.wrong("unlabelled", f"{what}: the device has no label")
+                figures += self.wrong("unlabelled", f"{what}: the device has no label")
             self.give_over()
         else:
-            found += self.unlabelled()
+            figures += self.unlabelled()
         if self.journals():
-            found["admitted"] = 1
+            figures["admitted"] = 1
             self.clean_up()
             for journal in self.journals():
                 journal.unlink()
-        return found
+        return figures
 
     def journals(self) -> list[Path]:
         """Those that sessions of this place have left."""
         mine = f"{self.directory}/".encode(), str(self.device).encode() + b'"'
-        found = []
+        devices = []
         for journal in Path("/run/pytest-fsstack").glob("*"):
             with contextlib.suppress(OSError):
                 content = journal.read_bytes()
                 if any(word in content for word in mine) and not Path("/proc", journal.name.split("-")[0]).exists():
-                    found.append(journal)
-        return found
+                    devices.append(journal)
+        return devices
 
     def unlabelled(self) -> Figures:
         """Whether the device does not carry the scratch label, as it must after every orderly end. Then give it over.

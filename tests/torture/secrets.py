@@ -59,12 +59,12 @@ def secrets(place: Place) -> Figures:
         with sampled(process.pid) as seen:
             code = code_of(process)
     what = f"secrets of {', '.join(chosen)}"
-    found: Figures = Counter({"cases": len(seen)})
+    figures: Figures = Counter({"cases": len(seen)})
     if code != 0:
-        found += place.wrong("wrong exit code", f"{what}: exit code {code}")
+        figures += place.wrong("wrong exit code", f"{what}: exit code {code}")
     known = [bytes.fromhex(line) for line in told.read_text().split()] if told.exists() else []
     if not known:
-        found += place.wrong("failed controls", f"{what}: no secret was told")
+        figures += place.wrong("failed controls", f"{what}: no secret was told")
     disk = b"".join(data for _, data in contents_of(place.directory / "disk"))
     traces = {"argv and environments": b"\n".join(seen), **_files(place, told), "disk": disk}
     for secret in known:
@@ -73,15 +73,15 @@ def secrets(place: Place) -> Figures:
             forms.add(bytes.fromhex(secret.decode()))
         for name, content in traces.items():
             if any(form in content for form in forms if len(form) >= 8):
-                found += place.wrong("secrets seen", f"{what}: seen in {name}")
+                figures += place.wrong("secrets seen", f"{what}: seen in {name}")
     if decoy.encode() in traces["argv and environments"] and decoy.encode() in traces["calls"]:
-        found["controls"] += 1
+        figures["controls"] += 1
     else:
-        found += place.wrong("failed controls", f"{what}: the argument that was given away was not seen")
-    found += place.figures_of_what_is_left(process.pid)
+        figures += place.wrong("failed controls", f"{what}: the argument that was given away was not seen")
+    figures += place.figures_of_what_is_left(process.pid)
     for path in [*place.directory.glob("*.out"), noting.environments, told]:
         path.unlink(missing_ok=True)
-    return found + place.unlabelled()
+    return figures + place.unlabelled()
 
 
 @contextlib.contextmanager
@@ -111,11 +111,11 @@ def sampled(pid: int) -> Iterator[set[bytes]]:
 
 def _files(place: Place, told: Path) -> dict[str, bytes]:
     """All that the session has written in its directory."""
-    found = {}
+    files = {}
     for path in place.directory.iterdir():
         if path.is_file() and not path.is_symlink() and path not in (told, place.directory / "disk"):
-            found[path.name] = path.read_bytes()
+            files[path.name] = path.read_bytes()
     for path in (place.directory / "tmp").rglob("*"):
         if path.is_file():
-            found[str(path)] = path.read_bytes()
-    return found
+            files[str(path)] = path.read_bytes()
+    return files

@@ -44,26 +44,26 @@ def shortage(place: Place) -> Figures:
     before = ["unshare", "-m", "sh", "-c", script, "sh", *words]
     with place.session("--fsstack-rounds=1", *reports, *where, device=device, before=before) as process:
         code = code_of(process)
-    found: Figures = Counter({"cases": 1})
+    figures: Figures = Counter({"cases": 1})
     if not place.begun and code:
         # Python or pytest itself could not begin with so little.
-        found["not needed"] += 1
+        figures["not needed"] += 1
         # What pytest does may pass through a wrapper of the plugin.
         if re.search(r'/pytest_fsstack/.*", line \d+.*\n(?!\s*return \(yield\)\n)', place.output):
-            found += place.wrong("traceback", f"{what}: a traceback")
+            figures += place.wrong("traceback", f"{what}: a traceback")
     else:
-        found += judged(place, what, code)
+        figures += judged(place, what, code)
     if left.exists() and (names := left.read_text().strip()):
         place.complain(f"{what}: left behind: {names}")
-        found["directories"] += 1
+        figures["directories"] += 1
     left.unlink(missing_ok=True)
-    found += place.figures_of_what_is_left(process.pid, what=what)
-    found += place.out_of_order(what)
-    found += place.put_in_order(what, admitted=bool(code))
+    figures += place.figures_of_what_is_left(process.pid, what=what)
+    figures += place.out_of_order(what)
+    figures += place.put_in_order(what, admitted=bool(code))
     for path in full.iterdir():
         if path.is_file():
             path.unlink()
-    return found
+    return figures
 
 
 _Kind = Callable[[Place], tuple[str, list[str], str]]
@@ -94,8 +94,8 @@ def _no_loop_control(place: Place) -> tuple[str, list[str], str]:
 def _no_loop_nodes(place: Place) -> tuple[str, list[str], str]:
     """The kernel has free loop devices, but /dev has none of them."""
     nodes = "null zero full random urandom fuse loop-control"
-    each = f"for name in {nodes}; do touch /mnt/$name && mount --bind /dev/$name /mnt/$name; done"
-    return f"mount -t tmpfs none /mnt && {each} && mount --rbind /mnt /dev || exit 99", [], "loop"
+    touch_and_bind = f"for name in {nodes}; do touch /mnt/$name && mount --bind /dev/$name /mnt/$name; done"
+    return f"mount -t tmpfs none /mnt && {touch_and_bind} && mount --rbind /mnt /dev || exit 99", [], "loop"
 
 
 def _few_descriptors(place: Place) -> tuple[str, list[str], str]:

@@ -53,11 +53,11 @@ exec {name} "$@"
 
 def installed() -> set[str]:
     """The names of all commands that a session could find."""
-    found: set[str] = set()
+    names: set[str] = set()
     for directory in commands.search_path().split(os.pathsep):
         if os.path.isdir(directory):
-            found.update(os.listdir(directory))
-    return found
+            names.update(os.listdir(directory))
+    return names
 
 
 class Noting:

@@ -19,7 +19,7 @@ def settings(place: Place) -> Figures:
     """A signal, SIGKILL and a clean-up, or a foreign writer, while a stack with settings stands."""
     queue = Path("/sys/block", place.device.name, "queue")
     values = {name: (queue / name).read_text() for name in ("read_ahead_kb", "nomerges", "scheduler")}
-    read_ahead, found = queue / "read_ahead_kb", Counter[str]()
+    read_ahead, figures = queue / "read_ahead_kb", Counter[str]()
     how = place.random.choice((signal.SIGKILL, signal.SIGINT, signal.SIGTERM, None))
     moment = place.random.uniform(0, 0.5)
     place.write(STACK)
@@ -34,24 +34,24 @@ def settings(place: Place) -> Figures:
             code = ended_by(process, [], 0)
     if how is None and read_ahead.read_text() == f"{FOREIGN}\n":
         # Between the last block and the end of the last round nothing is measured any more.
-        told = f"{read_ahead} is {FOREIGN}, not 64" in place.output
-        found["controls"] += told
-        if not told and code:
-            found += place.wrong("wrong report", "a foreign change of a setting is not told")
+        is_reported = f"{read_ahead} is {FOREIGN}, not 64" in place.output
+        figures["controls"] += is_reported
+        if not is_reported and code:
+            figures += place.wrong("wrong report", "a foreign change of a setting is not told")
         read_ahead.write_text(values["read_ahead_kb"])
     elif how is None and written and code not in (0, 1):
-        found += place.wrong("wrong exit code", f"a foreign change of a setting: exit code {code}")
+        figures += place.wrong("wrong exit code", f"a foreign change of a setting: exit code {code}")
     if how is signal.SIGKILL:
         place.clean_up()
     elif code is None:
-        found += place.wrong("hung", f"hangs after {how}")
-    left = {name: text for name, value in values.items() if (text := (queue / name).read_text()) != value}
-    if left:
-        found += place.wrong("left", f"settings are not set back: {left}, which were {values}")
+        figures += place.wrong("hung", f"hangs after {how}")
+    changed = {name: text for name, value in values.items() if (text := (queue / name).read_text()) != value}
+    if changed:
+        figures += place.wrong("left", f"settings are not set back: {changed}, which were {values}")
     if how is not signal.SIGKILL:
-        return found + place.put_in_order(f"settings, {how}")
+        return figures + place.put_in_order(f"settings, {how}")
     # What the dead session had formatted, a person must give over again.
     for journal in place.journals():
         journal.unlink()
     place.give_over()
-    return found
+    return figures

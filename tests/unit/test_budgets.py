@@ -71,12 +71,12 @@ def test_a_number_that_may_be_meant_in_percent_is_doubted() -> None:
 
 @pytest.mark.parametrize("pattern", ["xfs", "luks*", "*ext4", "ext4+luks", "gocrypt*", "dear"])
 def test_a_pattern_that_names_a_layer_may_be_for_a_stack_that_is_elsewhere(pattern: str) -> None:
-    found = [parse(f"{pattern}: 30%")]
-    assert unmatched(found, ["plain", "dear"], possible=["ext4", "luks", "xfs", "gocryptfs"]) == ""
+    budgets = [parse(f"{pattern}: 30%")]
+    assert unmatched(budgets, ["plain", "dear"], possible=["ext4", "luks", "xfs", "gocryptfs"]) == ""
 
 
 @pytest.mark.parametrize("pattern", ["daer", "lusk*", "ext", "ext4s+xf*"])
 def test_a_pattern_that_names_no_layer_is_for_no_stack_anywhere(pattern: str) -> None:
-    found = [parse(f"{pattern}: 30%")]
-    said = unmatched(found, ["plain", "dear"], possible=["ext4", "luks", "xfs"])
-    assert re.search(rf"{re.escape(repr(pattern))}.*\bplain, dear\b", said)
+    budgets = [parse(f"{pattern}: 30%")]
+    reasons = unmatched(budgets, ["plain", "dear"], possible=["ext4", "luks", "xfs"])
+    assert re.search(rf"{re.escape(repr(pattern))}.*\bplain, dear\b", reasons)

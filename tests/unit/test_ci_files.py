@@ -30,23 +30,23 @@ def texts(content: object) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, dict):
-        for each in content.values():
-            yield from texts(each)
+        for value in content.values():
+            yield from texts(value)
     elif isinstance(content, list):
-        for each in content:
-            yield from texts(each)
+        for value in content:
+            yield from texts(value)
 
 
 def commands(name: str) -> list[list[str]]:
     """The words of all that is run, from `pytest` or `fsstack` on."""
-    found = []
+    scripts = []
     for text in texts(CONTENT[name]):
         words = shlex.split(text.replace("||", "#"), comments=True) if "--" in text or "fsstack doctor" in text else []
         words = [Path(word).name if word.endswith(("/pytest", "/fsstack")) else word for word in words]
         for program in "pytest", "fsstack":
             if program in words:
-                found.append(words[words.index(program) :])
-    return found
+                scripts.append(words[words.index(program) :])
+    return scripts
 
 
 def test_there_is_a_file_for_each_ci_that_the_page_names() -> None:
@@ -59,9 +59,9 @@ def test_there_is_a_file_for_each_ci_that_the_page_names() -> None:
 @pytest.mark.parametrize("name", CONTENT)
 def test_every_word_of_ours_in_a_command_exists(name: str) -> None:
     known = {option.flags: option for option in options.OPTIONS}
-    found = commands(name)
-    assert any(words[0] == "pytest" for words in found)
-    for words in found:
+    scripts = commands(name)
+    assert any(words[0] == "pytest" for words in scripts)
+    for words in scripts:
         if words[0] == "fsstack":
             assert read(words[1:]).place
         for word in words:

@@ -51,8 +51,8 @@ def commit(project: Path, path: str, hour: int) -> None:
 
 def run(project: Path) -> tuple[int, str]:
     """Its exit code, and the last command that it called."""
-    done = subprocess.run(["sh", str(project / ".ci/run")], cwd="/")
-    return done.returncode, (project / "calls").read_text().splitlines()[-1]
+    result = subprocess.run(["sh", str(project / ".ci/run")], cwd="/")
+    return result.returncode, (project / "calls").read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,11 @@ with book.entry(conftest.FLAG, path=sys.argv[1]):
 def test_all_kinds_there_are_belong_to_something_that_the_clean_up_asks() -> None:
     modules = pkgutil.walk_packages(pytest_fsstack.__path__, "pytest_fsstack.")
     names = [module.name for module in modules if ".scenarios" not in module.name and ".kernels" not in module.name]
-    found = {kind.name for name in names for kind in vars(importlib.import_module(name)).values() if type(kind) is Kind}
-    assert len(found) >= 10
-    assert found == set(kinds(BUILT_IN.values()))
+    names_of_kinds = {
+        kind.name for name in names for kind in vars(importlib.import_module(name)).values() if type(kind) is Kind
+    }
+    assert len(names_of_kinds) >= 10
+    assert names_of_kinds == set(kinds(BUILT_IN.values()))
 
 
 def test_two_kinds_of_a_name_are_refused() -> None:
@@ -86,15 +88,15 @@ def test_a_third_partys_layer_brings_its_kind(tmp_path: Path) -> None:
     code += f"directory = Path({str(tmp_path / 'run')!r})\n"
     flag = tmp_path / "flag"
     killed = KILLED.replace("default_directory()", f"Path({str(tmp_path / 'run')!r})")
-    done = subprocess.run([sys.executable, "-c", killed, flag], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
-    (left,) = journal.cleanup(tmp_path / "run", RealMachine(), lambda: kinds(BUILT_IN.values())).left
-    assert re.search(rf"flag {flag} .*\bconftest\b", left)
+    result = subprocess.run([sys.executable, "-c", killed, flag], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == -9, result.stderr
+    (line,) = journal.cleanup(tmp_path / "run", RealMachine(), lambda: kinds(BUILT_IN.values())).left
+    assert re.search(rf"flag {flag} .*\bconftest\b", line)
     assert flag.exists()
     clean = f"{code}import pytest_fsstack.plugin\njournal.default_directory = lambda: directory\nimport pytest\n"
     clean += "raise SystemExit(pytest.main(['--fsstack-cleanup', '-p', 'no:cacheprovider']))"
-    done = subprocess.run([sys.executable, "-c", clean], cwd=tmp_path, capture_output=True, text=True)
-    assert f"removed the flag {flag}" in done.stdout, done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-c", clean], cwd=tmp_path, capture_output=True, text=True)
+    assert f"removed the flag {flag}" in result.stdout, result.stdout + result.stderr
     assert not flag.exists()
     assert list((tmp_path / "run").iterdir()) == []
 

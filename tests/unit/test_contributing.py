@@ -27,8 +27,8 @@ def test_the_layer_of_the_page_is_its_class_its_registry_line_and_its_test(tmp_p
     (test,) = [file for file in files if file.startswith("tests/")]
     words = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir=.", "-p", "no:cacheprovider", "-k", "minix", test]
     # The first on the path is the copy.
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *words], cwd=tmp_path, env={**env, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^1 passed", done.stdout, re.MULTILINE), done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^1 passed", result.stdout, re.MULTILINE), result.stdout

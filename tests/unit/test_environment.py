@@ -56,11 +56,11 @@ def script(path: Path, body: str) -> None:
 
 def test_it_is_json_without_the_name_of_the_machine(tmp_path: Path) -> None:
     text = json.dumps(environment.record([LoopDevice(2**30)], directory=tmp_path), allow_nan=False)
-    found = json.loads(text)
-    assert found["kernel"]["release"] == platform.release()
-    assert found["cpu"]["count"] >= 1
-    assert found["memory"] > 2**20
-    assert found["versions"]["pytest"] == pytest.__version__
+    content = json.loads(text)
+    assert content["kernel"]["release"] == platform.release()
+    assert content["cpu"]["count"] >= 1
+    assert content["memory"] > 2**20
+    assert content["versions"]["pytest"] == pytest.__version__
     assert f'"{platform.node()}"' not in text
 
 
@@ -82,11 +82,11 @@ def test_values_of_the_command_line_that_tell_too_much_are_hidden(monkeypatch: p
 def test_where_nothing_can_be_read_it_is_only_shorter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(environment, "_read", lambda path: None)
     devices: list[Device] = [LoopDevice(2**20), DirectoryDevice(tmp_path), DiskDevice(Path("/dev/no-such-disk"), False)]
-    found = environment.record(devices, directory=tmp_path / "gone", tools=["no-such-tool"])
-    assert [device["spec"] for device in found["devices"]] == ["loop", f"dir:{tmp_path}", "/dev/no-such-disk"]
-    assert "memory" not in found
-    assert "crypto" not in found
-    assert "no-such-tool" not in found["versions"]
+    record = environment.record(devices, directory=tmp_path / "gone", tools=["no-such-tool"])
+    assert [device["spec"] for device in record["devices"]] == ["loop", f"dir:{tmp_path}", "/dev/no-such-disk"]
+    assert "memory" not in record
+    assert "crypto" not in record
+    assert "no-such-tool" not in record["versions"]
 
 
 def test_the_driver_of_an_algorithm_is_the_one_that_the_kernel_prefers() -> None:
@@ -94,31 +94,31 @@ def test_the_driver_of_an_algorithm_is_the_one_that_the_kernel_prefers() -> None
 
 
 def test_a_loop_device_is_told_with_what_holds_its_file(tmp_path: Path) -> None:
-    (found,) = environment.record([LoopDevice(2**30)], directory=tmp_path)["devices"]
-    assert found["size"] == 2**30
-    assert found["filesystem"]
+    (device,) = environment.record([LoopDevice(2**30)], directory=tmp_path)["devices"]
+    assert device["size"] == 2**30
+    assert device["filesystem"]
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     try:
         os.close(os.open(tmp_path / "file", os.O_RDWR | os.O_DIRECT))
     except OSError:
-        assert found["direct_io"] is False
+        assert device["direct_io"] is False
     else:
-        assert found["direct_io"] is True
+        assert device["direct_io"] is True
 
 
 def test_a_directory_has_the_filesystem_of_the_innermost_mount() -> None:
-    (found,) = environment.record([DirectoryDevice(Path("/proc"))])["devices"]
-    assert found["filesystem"] == "proc"
+    (device,) = environment.record([DirectoryDevice(Path("/proc"))])["devices"]
+    assert device["filesystem"] == "proc"
 
 
 def test_a_disk_is_told_by_sysfs() -> None:
     disk = next((path for path in sorted(Path("/sys/block").iterdir()) if Path("/dev", path.name).exists()), None)
     if disk is None:
         pytest.skip("no block device is visible here")
-    (found,) = environment.record([DiskDevice(Path("/dev", disk.name), False)])["devices"]
-    assert found.get("size", 0) == int((disk / "size").read_text()) * 512
-    assert "rotational" in found
+    (device,) = environment.record([DiskDevice(Path("/dev", disk.name), False)])["devices"]
+    assert device.get("size", 0) == int((disk / "size").read_text()) * 512
+    assert "rotational" in device
 
 
 def test_the_corpus_is_told_by_size(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ def test_the_machine_and_its_disks_are_told_by_hashes(tmp_path: Path, monkeypatc
     serial = "S4EVNX0N123456"
     (tmp_path / "device").mkdir()
     (tmp_path / "device" / "serial").write_text(f"{serial}  \n")
-    found = environment._serial_hash(tmp_path)
-    assert found == identity.hashed(serial)
-    assert serial not in json.dumps(found)
+    serial_hash = environment._serial_hash(tmp_path)
+    assert serial_hash == identity.hashed(serial)
+    assert serial not in json.dumps(serial_hash)
     assert environment._serial_hash(tmp_path / "nothing") is None
     assert environment.record().get("machine_id") == identity.machine_id()
 

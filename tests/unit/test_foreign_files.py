@@ -81,10 +81,10 @@ def _opens(call: ast.Call) -> bool:
 
 
 def test_only_one_module_reads_files_that_others_may_have_made() -> None:
-    found = {str(path.relative_to(PACKAGE)): opening(path.read_text()) for path in PACKAGE.rglob("*.py")}
-    assert "over_time/history.py" in found
-    assert {name: calls for name, calls in found.items() if calls and not name.startswith(tuple(_ALLOWED))} == {}
-    unused = [place for place in _ALLOWED if not any(found[name] for name in found if name.startswith(place))]
+    openings = {str(path.relative_to(PACKAGE)): opening(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert "over_time/history.py" in openings
+    assert {name: calls for name, calls in openings.items() if calls and not name.startswith(tuple(_ALLOWED))} == {}
+    unused = [place for place in _ALLOWED if not any(openings[name] for name in openings if name.startswith(place))]
     assert unused == [], "these need no exception any more"
 
 
@@ -250,14 +250,14 @@ def printing(source: str) -> list[str]:
 
 
 def test_commands_show_text_of_others_by_one_function() -> None:
-    found = {
+    openings = {
         str(path.relative_to(PACKAGE)): printing(path.read_text())
         for room in ("command", "fleet", "over_time", "preflight", "session")
         for path in (PACKAGE / room).rglob("*.py")
     }
-    assert "fleet/laboratory/command.py" in found
+    assert "fleet/laboratory/command.py" in openings
     # A report escapes its text itself, and the answer of a guest is for another process.
-    assert {name: len(calls) for name, calls in found.items() if calls} == {
+    assert {name: len(calls) for name, calls in openings.items() if calls} == {
         "command/reports.py": 1,
         "preflight/doctor.py": 1,
     }

@@ -17,12 +17,12 @@ ID = "0123456789abcdef0123456789abcdef"
 def test_a_machine_id_is_hashed_always_alike_and_is_a_uuid(tmp_path: Path) -> None:
     path = tmp_path / "machine-id"
     path.write_text(f"{ID}\n")
-    found = identity.machine_id(path)
-    assert found is not None
-    assert found == identity.machine_id(path) != ID
-    assert uuid.UUID(found).version == 4
+    identity_of_machine = identity.machine_id(path)
+    assert identity_of_machine is not None
+    assert identity_of_machine == identity.machine_id(path) != ID
+    assert uuid.UUID(identity_of_machine).version == 4
     path.write_text(ID[::-1])
-    assert identity.machine_id(path) not in (found, None)
+    assert identity.machine_id(path) not in (identity_of_machine, None)
 
 
 @pytest.mark.parametrize("text", ["", "uninitialized\n", "0123", ID.upper(), "\udcff"])
@@ -36,10 +36,10 @@ def test_without_an_id_there_is_none(tmp_path: Path, text: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-id128") is None, reason="systemd-id128 is not installed")
 def test_it_is_what_systemd_makes_of_it() -> None:
     words = ["systemd-id128", "machine-id", f"--app-specific={identity.APPLICATION.hex()}"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"systemd-id128: {done.stderr}")
-    assert done.stdout.strip() == identity.machine_id()
+    result = subprocess.run(words, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"systemd-id128: {result.stderr}")
+    assert result.stdout.strip() == identity.machine_id()
 
 
 def test_serial_numbers_are_told_apart_and_not_told() -> None:

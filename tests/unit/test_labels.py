@@ -38,8 +38,8 @@ def test_git_says_commit_and_branch(checkout: Path) -> None:
 def test_what_a_hook_of_git_points_to_is_not_asked(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     git(elsewhere, "init", "-q")
-    found = labels.of_git(checkout, {"GIT_DIR": str(elsewhere / ".git"), "PATH": "/usr/bin:/bin"})
-    assert found == {"commit": git(checkout, "rev-parse", "HEAD"), "branch": "topic"}
+    labels_of_git = labels.of_git(checkout, {"GIT_DIR": str(elsewhere / ".git"), "PATH": "/usr/bin:/bin"})
+    assert labels_of_git == {"commit": git(checkout, "rev-parse", "HEAD"), "branch": "topic"}
 
 
 def test_nothing_is_said_without_a_checkout_a_commit_or_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_git_that_hangs_costs_no_more_than_its_time(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("environ", "found"),
+    ("environ", "expected"),
     [
         (
             {
@@ -92,14 +92,14 @@ def test_a_git_that_hangs_costs_no_more_than_its_time(tmp_path: Path, monkeypatc
         ({"CI": "true", "GIT_COMMIT": "abc"}, {}),
     ],
 )
-def test_each_ci_says_it_in_its_own_variables(environ: dict[str, str], found: dict[str, str]) -> None:
-    assert labels.of_ci(environ) == found
+def test_each_ci_says_it_in_its_own_variables(environ: dict[str, str], expected: dict[str, str]) -> None:
+    assert labels.of_ci(environ) == expected
 
 
 def test_what_is_given_wins_over_git_and_git_over_ci(checkout: Path) -> None:
     ci = {"GITLAB_CI": "true", "CI_COMMIT_SHA": "of ci", "CI_PIPELINE_ID": "8", "PATH": "/usr/bin:/bin"}
-    found = labels.collect([("branch", "mine"), ("team", "a")], checkout, kernel="6.1", environ=ci)
-    assert found == {
+    collected = labels.collect([("branch", "mine"), ("team", "a")], checkout, kernel="6.1", environ=ci)
+    assert collected == {
         "ci": "gitlab",
         "ci_run": "8",
         "commit": git(checkout, "rev-parse", "HEAD"),

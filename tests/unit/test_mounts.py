@@ -34,15 +34,15 @@ def line(*fields: bytes, optional: list[bytes] | None = None) -> bytes:
 
 @given(st.lists(st.tuples(NAMES, NAMES, WORDS, WORDS, NAMES | st.just(b""), NAMES, OPTIONAL), max_size=5))
 def test_whatever_bytes_names_hold_they_are_read_back(
-    found: list[tuple[bytes, bytes, bytes, bytes, bytes, bytes, list[bytes]]],
+    fields_of_mounts: list[tuple[bytes, bytes, bytes, bytes, bytes, bytes, list[bytes]]],
 ) -> None:
     table = b"".join(
         line(b"8:1", escaped(root), escaped(target), options, kind, escaped(source), escaped(last), optional=optional)
-        for root, target, options, kind, source, last, optional in found
+        for root, target, options, kind, source, last, optional in fields_of_mounts
     )
     assert mounts.parse(table) == [
         Mount("8:1", *map(os.fsdecode, (root, target, options, kind, source, last)))
-        for root, target, options, kind, source, last, _ in found
+        for root, target, options, kind, source, last, _ in fields_of_mounts
     ]
 
 

@@ -52,8 +52,8 @@ def test_the_first_page_leads_to_each_other_one() -> None:
 def test_the_shell_can_read_its_blocks(block: Block) -> None:
     shell = shutil.which("sh")
     assert shell
-    done = subprocess.run([shell, "-n"], input=block.text, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([shell, "-n"], input=block.text, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_toml_is_an_entry_point() -> None:
@@ -107,7 +107,7 @@ def test_figures_that_are_quoted_are_those_of_the_statistics() -> None:
     assert len(others) == 3
     rows = re.findall(r"^\| outliers, drift .*$", (DOCS / "statistics.md").read_text(), re.MULTILINE)
     (cells,) = [row.split(" | ") for row in rows if " / " in row]
-    assert all(f"{false} / {found}" in cells for false, found in others)
+    assert all(f"{false} / {missed}" in cells for false, missed in others)
     assert any(own == (row.split(" | ")[1], row.split(" | ")[4]) for row in rows)
 
 

@@ -52,8 +52,8 @@ def test_another_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_loads_nothing() -> None:
     code = "import sys, pytest_fsstack; print(*[name for name in sys.modules if name.startswith('pytest_fsstack.')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == ""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == ""
 
 
 def test_pytest_does_not_warn_of_the_package_that_the_command_has_imported() -> None:

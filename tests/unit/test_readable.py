@@ -38,8 +38,8 @@ def results(rounds: int = 6, table: str = "", throughput: float | None = None) -
     return results
 
 
-def shown(found: Results) -> str:
-    return "\n".join(terminal.lines(found, found.chains[0], width=160))
+def shown(session: Results) -> str:
+    return "\n".join(terminal.lines(session, session.chains[0], width=160))
 
 
 def test_a_throughput_of_nothing_is_not_shown() -> None:
@@ -62,9 +62,9 @@ def test_a_name_that_a_user_gave_is_resolved() -> None:
     assert "zipped = luks | btrfs(compress='zstd')" in shown(results())
 
 
-@pytest.mark.parametrize(("rounds", "said"), [(1, r"\b1 round\b"), (2, r"\b2 rounds\b")])
-def test_one_round_is_not_called_rounds(rounds: int, said: str) -> None:
-    assert re.search(said, shown(results(rounds)))
+@pytest.mark.parametrize(("rounds", "text"), [(1, r"\b1 round\b"), (2, r"\b2 rounds\b")])
+def test_one_round_is_not_called_rounds(rounds: int, text: str) -> None:
+    assert re.search(text, shown(results(rounds)))
 
 
 def test_the_readmes_first_commands_overwrite_no_disk() -> None:

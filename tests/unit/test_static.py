@@ -27,8 +27,8 @@ def test_types_of_all_that_is_python_are_checked() -> None:
 def test_imports_point_one_way_and_in_no_circle() -> None:
     pytest.importorskip("importlinter", reason="needs import-linter: pip install pytest-fsstack[test]")
     code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_only_settings_read_values_of_options() -> None:
@@ -51,9 +51,9 @@ def test_loading_the_plugin_imports_nothing_heavy() -> None:
         "import pytest_fsstack.plugin, pytest_fsstack.hooks\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    ours = {name for name in done.stdout.split() if name.startswith("pytest_fsstack")}
-    assert set(done.stdout.split()) - ours == set()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    ours = {name for name in result.stdout.split() if name.startswith("pytest_fsstack")}
+    assert set(result.stdout.split()) - ours == set()
     assert ours == {"pytest_fsstack", "pytest_fsstack.plugin", "pytest_fsstack.hooks"}
 
 

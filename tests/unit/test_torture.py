@@ -64,10 +64,10 @@ def test_what_is_run_is_noted_with_its_words_and_its_environment(tmp_path: Path)
 
 def test_hostile_inputs_do_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.torture.hostile", "a seed", "150"]
-    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    assert sum(said["cases"].values()) == 150
-    assert said["wrong"] == []
+    result = subprocess.run([*command, tmp_path], capture_output=True, text=True, check=True)
+    counts = json.loads(result.stdout)
+    assert sum(counts["cases"].values()) == 150
+    assert counts["wrong"] == []
 
 
 def test_it_would_be_seen_if_they_did_something(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ os.rename(sys.argv[2] + "/made", sys.argv[2] + "/moved")
 print(*hostile._seen, sep="\\n")
 """
     (tmp_path / "inside").mkdir()
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "inside", tmp_path], capture_output=True, text=True, check=True
     )
-    command, opened, renamed = done.stdout.splitlines()
+    command, opened, renamed = result.stdout.splitlines()
     assert "['true']" in command
     assert f"{tmp_path}/made" in opened
     assert re.search(rf"os\.rename .*{tmp_path}/made", renamed)

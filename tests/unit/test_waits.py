@@ -104,15 +104,15 @@ _CLOCK = re.compile(r"\b(monotonic|perf_counter|time\.time)\(")
 
 def decided_by_load(source: str) -> list[str]:
     """Return what is expected to end within seconds that a busy machine may take for it."""
-    found = list[ast.expr]()
+    calls = list[ast.expr]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare) and _CLOCK.search(ast.unparse(node)):
             if isinstance(node.ops[-1], (ast.Lt, ast.LtE)) and _is_short(node.comparators[-1]):
-                found.append(node)
+                calls.append(node)
         elif isinstance(node, (ast.Assert, ast.IfExp)):
             condition = [call for call in ast.walk(node.test) if isinstance(call, ast.Call)]
-            found += [call for call in condition if _is_awaited(call) and any(map(_is_short, _arguments(call)))]
-    return [ast.unparse(node) for node in found]
+            calls += [call for call in condition if _is_awaited(call) and any(map(_is_short, _arguments(call)))]
+    return [ast.unparse(node) for node in calls]
 
 
 def _is_awaited(call: ast.Call) -> bool:

@@ -20,8 +20,8 @@ def test_each_session_imports_from_its_own_python_path(tmp_path: Path, monkeypat
             (tmp_path / name).mkdir()
             (tmp_path / name / f"only_in_{name}.py").write_text("")
             monkeypatch.setenv("PYTHONPATH", str(tmp_path / name))
-            done = warm.session("--version", "-p", f"only_in_{name}", cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            result = warm.session("--version", "-p", f"only_in_{name}", cwd=tmp_path)
+            assert result.returncode == 0, result.stderr
     finally:
         warm.close()
 
@@ -40,6 +40,6 @@ def test_a_session_writes_its_output_whatever_protects_the_worker(tmp_path: Path
     # Otherwise root may open the files of any process.
     drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
     argv = [*drop, sys.executable, "-c", UNDUMPABLE]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
-    assert "returncode=0" in done.stdout, done.stderr
-    assert f"pytest {pytest.__version__}" in done.stdout
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert "returncode=0" in result.stdout, result.stderr
+    assert f"pytest {pytest.__version__}" in result.stdout

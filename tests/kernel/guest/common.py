@@ -153,9 +153,9 @@ def session(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pytest", *alone, *arguments]
 
 
-def started(said: Path, *arguments: str) -> int:
+def started(output: Path, *arguments: str) -> int:
     """The process of a pytest session, which writes to `said`."""
-    return forked(lambda: int(pytest.main(session(*arguments)[3:])), said)
+    return forked(lambda: int(pytest.main(session(*arguments)[3:])), output)
 
 
 def ended(pid: int, seconds: float = 300.0) -> int:
@@ -163,9 +163,9 @@ def ended(pid: int, seconds: float = 300.0) -> int:
     status: list[int] = []
 
     def over() -> bool:
-        done, code = os.waitpid(pid, os.WNOHANG)
-        status.extend([code] if done else [])
-        return bool(done)
+        ended, code = os.waitpid(pid, os.WNOHANG)
+        status.extend([code] if ended else [])
+        return bool(ended)
 
     if not commands.wait_until(over, seconds):
         os.kill(pid, signal.SIGKILL)

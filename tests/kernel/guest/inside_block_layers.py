@@ -109,8 +109,8 @@ def test_what_was_written_is_there_after_a_remount(fsstack: Built) -> None:
     status = told("status")
     if "raid" in fsstack.spec:
         for line in re.findall(r"^.* raid .*$", status, re.MULTILINE):
-            done, whole, action = found(r" raid \w+ \d+ A+ (\d+)/(\d+) (\w+) ", line)
-            assert (done, action) == (whole, "idle"), "something is synchronised behind the measurement"
+            position, whole, action = found(r" raid \w+ \d+ A+ (\d+)/(\d+) (\w+) ", line)
+            assert (position, action) == (whole, "idle"), "something is synchronised behind the measurement"
     if "snapshot" in fsstack.spec:
         used, metadata = found(r" snapshot (\d+)/\d+ (\d+)$", status)
         assert int(used) > int(metadata), "nothing was copied"

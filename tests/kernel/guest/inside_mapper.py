@@ -101,9 +101,9 @@ def test_two_mappings_hide_the_plaintext_and_show_their_secrets_nowhere(told: Pa
     assert len(mappings()) == 2
     secret = fsstack._context.secret
     passphrase, key = bytes(secret._digits), bytes(secret.part(0, 64))
-    said = told.read_bytes()
-    assert said.count(b"cryptsetup --batch-mode ") == 3
-    places = {"what tools were told": said}
+    secrets = told.read_bytes()
+    assert secrets.count(b"cryptsetup --batch-mode ") == 3
+    places = {"what tools were told": secrets}
     for path in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
         with contextlib.suppress(OSError):
             places[str(path)] = path.read_bytes()

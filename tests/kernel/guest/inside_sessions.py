@@ -35,14 +35,14 @@ from tests.toolkit import chains_of
 
 
 def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
-    found, output = tmp_path / "found.json", tmp_path / "output"
-    options = (f"--fsstack-device={DISK}", "--fsstack-rounds=2", f"--fsstack-json={found}")
+    file, output = tmp_path / "found.json", tmp_path / "output"
+    options = (f"--fsstack-device={DISK}", "--fsstack-rounds=2", f"--fsstack-json={file}")
     code = ended(started(output, *options, str(HERE / "inside_comparison.py")))
-    said = output.read_text()
-    assert code == 0, said
-    assert "4 passed" in said
+    text = output.read_text()
+    assert code == 0, text
+    assert "4 passed" in text
 
-    (chain,) = chains_of(found)
+    (chain,) = chains_of(file)
     assert [sorted(order) for order in chain.orders] == [["ext4", "luks+ext4"]] * 2
     assert chain.steps == ["write", "read"]
     for step in chain.steps:
@@ -90,9 +90,9 @@ def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapp
     assert dissolves(10), (mappings(), mounted())
     print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
 
-    said = clean_up(directory)
-    assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said) is proved
-    assert ("left alone" in said) is not proved
+    text = clean_up(directory)
+    assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in text) is proved
+    assert ("left alone" in text) is not proved
     assert (
         journal.cleanup(journal.default_directory(), RealMachine(), lambda: kinds(BUILT_IN.values()))
         == journal.CleanupReport()

@@ -35,7 +35,7 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
             assert isinstance(device, Block)
             content = device.path.read_bytes()
             # Every copy of the name, which FAT writes in pieces of 16 bits a letter: Btrfs keeps two of all metadata.
-            places = [found.start() & ~15 for found in re.finditer(NAME + b"|" + WIDE, content)]
+            places = [checks.start() & ~15 for checks in re.finditer(NAME + b"|" + WIDE, content)]
             assert places
             device.write([(place, b"\xff" * 64) for place in places])
             layer = stack.stack.layers[0]
@@ -55,17 +55,17 @@ def test_gocryptfs_checks_its_ciphertext_and_leaves_nothing_elsewhere(
     monkeypatch.setenv("TMPDIR", str(elsewhere))
     with built("ext4 | gocryptfs", LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(bytes(10_000))
-        found = stack.fsck()
-        assert list(found) == ["ext4", "gocryptfs"]
-        assert all(each.clean for each in found.values()), found
+        checks = stack.fsck()
+        assert list(checks) == ["ext4", "gocryptfs"]
+        assert all(check.clean for check in checks.values()), checks
         with stack.taken_down("gocryptfs") as directory:
             (ciphertext,) = [
                 path for path in (directory.path / "gocryptfs.ciphertext").iterdir() if path.stat().st_size > 10_000
             ]
             flip(ciphertext, 5_000)
-        found = stack.fsck()
-        assert found["ext4"].clean
-        assert not found["gocryptfs"].clean
+        checks = stack.fsck()
+        assert checks["ext4"].clean
+        assert not checks["gocryptfs"].clean
     assert list(elsewhere.iterdir()) == []
 
 
@@ -78,7 +78,7 @@ def test_a_mount_that_the_check_of_gocryptfs_leaves_is_unmounted(context: BuildC
     )
     leaving.chmod(0o755)
     with built(f"ext4 | gocryptfs(binary='{leaving}')", LoopDevice(SIZE), context) as stack:
-        found = stack.fsck()["gocryptfs"]
-        assert (found.clean, found.output.strip()) == (False, "left")
+        checks = stack.fsck()["gocryptfs"]
+        assert (checks.clean, checks.output.strip()) == (False, "left")
         (left,) = context.directory.glob("gocryptfs.fsck.*")
         assert not left.is_mount()

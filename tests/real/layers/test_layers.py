@@ -284,12 +284,12 @@ def test_a_failing_mkfs_says_why_and_leaves_nothing(context: BuildContext) -> No
 
 def _loops(context: BuildContext) -> list[Path]:
     """The loop devices on files of this site; those of others come and go meanwhile."""
-    found = []
+    lines = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if str(context.directory) in path.read_text():
-                found.append(path)
-    return found
+                lines.append(path)
+    return lines
 
 
 @pytest.mark.parametrize("text", ["ext4", "ext4 | gocryptfs"])

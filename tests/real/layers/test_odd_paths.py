@@ -58,6 +58,6 @@ def test_a_session_runs_below_it(tmp_path: Path) -> None:
         "def test_it(fsstack):\n    (fsstack.path / 'file').write_text('content')\n"
     )
     options = ["-p", "no:cacheprovider", "--fsstack-size=64M", f"--fsstack-dir={tmp_path / ODD}"]
-    done = run_pytest(*options, cwd=tmp_path)
-    assert "1 passed" in done.stdout, done.stdout
+    result = run_pytest(*options, cwd=tmp_path)
+    assert "1 passed" in result.stdout, result.stdout
     assert list((tmp_path / ODD).iterdir()) == []

@@ -169,9 +169,9 @@ def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str, loop_d
 @pytest.mark.parametrize("foreign", ["ext4", "luks2", "gpt", "one percent of random in the middle"], indirect=True)
 def test_a_session_ends_before_it_begins(foreign: Loop, tmp_path: Path) -> None:
     with foreign.untouched():
-        done = small_session(tmp_path, f"--fsstack-device={foreign.path}")
-    said = done.stdout + done.stderr
-    assert done.returncode == 4, said
-    assert len(re.findall(f"{foreign.path} .*`--fsstack-overwrite={foreign.path}`", said)) == 1
-    assert "Traceback" not in said
-    assert "passed" not in said
+        result = small_session(tmp_path, f"--fsstack-device={foreign.path}")
+    output = result.stdout + result.stderr
+    assert result.returncode == 4, output
+    assert len(re.findall(f"{foreign.path} .*`--fsstack-overwrite={foreign.path}`", output)) == 1
+    assert "Traceback" not in output
+    assert "passed" not in output

@@ -188,9 +188,9 @@ def test_a_device_that_two_groups_name_differently_is_refused(
     sessions.write(MIRROR)
     groups = [f"--fsstack-device={one}+{other}" for one, other in ((first.path, second.path), (link, third.path))]
     with first.untouched(), second.untouched(), third.untouched():
-        done = sessions.run(*groups, "--fsstack-rounds=1")
-    assert done.returncode == 4, done.stdout
-    assert re.search(f"{link} .*session", done.stdout + done.stderr)
+        result = sessions.run(*groups, "--fsstack-rounds=1")
+    assert result.returncode == 4, result.stdout
+    assert re.search(f"{link} .*session", result.stdout + result.stderr)
 
 
 @pytest.mark.parametrize("flag", ["{second}", "{first}+{second}", "{link}"], ids=["of the other", "of both", "by link"])
@@ -209,9 +209,9 @@ def test_the_flag_is_of_one_device_only(pair: tuple[Loop, Loop], sessions: Sessi
     devices = [f"--fsstack-device={first.path}", f"--fsstack-device={second.path}"]
     word = flag.format(first=first.path, second=second.path, link=link)
     with first.untouched(), second.untouched():
-        done = sessions.run(*devices, f"--fsstack-overwrite={word}", "--fsstack-rounds=1")
-    assert done.returncode == 4, done.stdout
-    assert "passed" not in done.stdout
+        result = sessions.run(*devices, f"--fsstack-overwrite={word}", "--fsstack-rounds=1")
+    assert result.returncode == 4, result.stdout
+    assert "passed" not in result.stdout
 
 
 @pytest.mark.parametrize("stack", [MIRROR, LOGGED[0]])
@@ -239,8 +239,8 @@ def test_after_sigkill_what_somebody_put_there_since_stays_on_both_devices(
 
     assert photo("not to be lost")
     with first.untouched(), second.untouched():
-        done = sessions.run("--fsstack-cleanup")
-        assert all(f"disk {loop.path}" in done.stdout for loop in pair), done.stdout
+        result = sessions.run("--fsstack-cleanup")
+        assert all(f"disk {loop.path}" in result.stdout for loop in pair), result.stdout
         again = sessions.run(*(f"--fsstack-device={loop.path}" for loop in pair), "--fsstack-rounds=1")
         assert again.returncode == 4, again.stdout
     assert photo() == "not to be lost"
@@ -257,6 +257,6 @@ def test_after_sigkill_both_devices_are_given_over_again_one_by_one(
     assert commands.wait_until(lambda: all(loop.free(1) for loop in pair), 60)
     flags = [f"--fsstack-overwrite={loop.path}" for loop in pair]
     assert sessions.run(*devices, flags[0], "--fsstack-rounds=1").returncode == 4
-    done = sessions.run(*devices, *flags, "--fsstack-rounds=1")
-    assert done.returncode == 0, done.stdout
+    result = sessions.run(*devices, *flags, "--fsstack-rounds=1")
+    assert result.returncode == 0, result.stdout
     assert [guard.labelled(loop.path) for loop in pair] == [True, True]

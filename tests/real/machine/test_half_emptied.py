@@ -27,12 +27,12 @@ class Killed(BaseException):
 def killed_after(steps: int, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
     """What was told, if the session dies before the next write: there is one at each end, then the label's."""
     told: dict[str, str] = {}
-    done = list[int]()
+    offsets = list[int]()
 
     def write(fd: int, data: bytes, offset: int) -> None:
-        if len(done) == steps:
+        if len(offsets) == steps:
             raise Killed
-        done.append(offset)
+        offsets.append(offset)
         write_all(fd, data, offset)
 
     with monkeypatch.context() as context:

@@ -157,12 +157,12 @@ def test_the_commands_of_two_devices_build_a_mirror_and_leave_both_labelled(
     pair: tuple[Loop, Loop], tmp_path: Path
 ) -> None:
     words = [f"--fsstack-device={loop.path}" for loop in pair]
-    done = small_session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    result = small_session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
     for loop in pair:
-        assert re.search(rf"\bdevice: {loop.path}\b.*\bOVERWRITTEN$", done.stdout, re.MULTILINE)
-    done = small_session(tmp_path, *words, "-v", f"--fsstack-stacks={MIRROR}")
-    assert done.returncode == 0, done.stdout
-    assert "test_write[pool-2+btrfs-raid1-raid1] PASSED" in done.stdout
+        assert re.search(rf"\bdevice: {loop.path}\b.*\bOVERWRITTEN$", result.stdout, re.MULTILINE)
+    result = small_session(tmp_path, *words, "-v", f"--fsstack-stacks={MIRROR}")
+    assert result.returncode == 0, result.stdout
+    assert "test_write[pool-2+btrfs-raid1-raid1] PASSED" in result.stdout
     assert [guard.labelled(loop.path) for loop in pair] == [True, True]
 
 
@@ -170,13 +170,13 @@ def test_a_stack_of_one_device_uses_the_first_one_of_a_group(pair: tuple[Loop, L
     first, second = pair
     word = f"--fsstack-device={first.path}+{second.path}"
     with second.untouched():
-        done = small_session(tmp_path, word, "--fsstack-dry-run")
-        (line,) = [line for line in done.stdout.splitlines() if f"device: {second.path}" in line]
+        result = small_session(tmp_path, word, "--fsstack-dry-run")
+        (line,) = [line for line in result.stdout.splitlines() if f"device: {second.path}" in line]
         assert "OVERWRITTEN" not in line
         assert small_session(tmp_path, word).returncode == 0
     assert guard.labelled(first.path)
-    done = small_session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
-    assert re.search(rf"\bdevice: {second.path}\b.*\bOVERWRITTEN\b.* pool-2\+btrfs", done.stdout)
+    result = small_session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    assert re.search(rf"\bdevice: {second.path}\b.*\bOVERWRITTEN\b.* pool-2\+btrfs", result.stdout)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def test_devices_are_one_group_only_if_all_stacks_need_just_that_many(
         for loop in loops:
             untouched.enter_context(loop.untouched())
         devices = [f"--fsstack-device={loop.path}" for loop in loops]
-        done = small_session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
-    assert done.returncode in (1, 2, 4)
-    assert re.search(r"\bpool\b.*\b2\b.*--fsstack-device=/dev/sdb\+/dev/sdc", done.stdout + done.stderr)
-    assert "PASSED" not in done.stdout
+        result = small_session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
+    assert result.returncode in (1, 2, 4)
+    assert re.search(r"\bpool\b.*\b2\b.*--fsstack-device=/dev/sdb\+/dev/sdc", result.stdout + result.stderr)
+    assert "PASSED" not in result.stdout
 
 
 @pytest.mark.usefixtures("locks")

@@ -23,6 +23,6 @@ def test_a_disk_that_cannot_be_looked_at_in_time_is_refused(
     (tools / "blkid").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     with disk.untouched():
-        done = small_session(tmp_path, f"--fsstack-device={disk.path}", "--fsstack-timeout=1")
-    assert done.returncode != 0
-    assert re.search(rf"{disk.path} .*`blkid .*` .*\b1 s\b", done.stdout + done.stderr)
+        result = small_session(tmp_path, f"--fsstack-device={disk.path}", "--fsstack-timeout=1")
+    assert result.returncode != 0
+    assert re.search(rf"{disk.path} .*`blkid .*` .*\b1 s\b", result.stdout + result.stderr)

@@ -33,10 +33,10 @@ def main() -> int:
         start = time.monotonic()
         noticed = notice(bug, scenarios, scale=arguments.scale, seed=arguments.seed)
         name, kind = (bug.name, bug.kind) if bug else ("control", "")
-        told = (
+        text = (
             f"{noticed.scenario} {noticed.step}, {noticed.calls} calls: {noticed.words}" if noticed else "not noticed"
         )
-        print(f"{name:20} {kind:12} {time.monotonic() - start:4.0f} s  {told}", flush=True)
+        print(f"{name:20} {kind:12} {time.monotonic() - start:4.0f} s  {text}", flush=True)
         return noticed
 
     with ThreadPoolExecutor(arguments.jobs) as pool:

@@ -30,8 +30,8 @@ class Noticed:
     @property
     def calls(self) -> int:
         """Return the length of the counterexample of the worst finding, 0 if there is none."""
-        _, found, calls = self.words.partition("; calls: ")
-        return len(calls.split("; ")) if found else 0
+        _, separator, calls = self.words.partition("; calls: ")
+        return len(calls.split("; ")) if separator else 0
 
 
 def run(scenario: str, bug: str, *, scale: str = "small", seed: int | None = None) -> Noticed | None:
@@ -46,10 +46,10 @@ def run(scenario: str, bug: str, *, scale: str = "small", seed: int | None = Non
         words += [f"--fsstack-stacks=mutant = ext4 | {layer}", f"--fsstack-json={results}"]
         words += [f"--fsstack-seed={seed}"] * (seed is not None)
         words += ["-k", f"mutant and {only}" if only else "mutant"]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900)
+        result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900)
         if not results.exists():
-            raise RuntimeError(f"{scenario} on {layer}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return _noticed(scenario, results, done.stdout)
+            raise RuntimeError(f"{scenario} on {layer}: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+        return _noticed(scenario, results, result.stdout)
 
 
 def _noticed(scenario: str, results: Path, output: str) -> Noticed | None:

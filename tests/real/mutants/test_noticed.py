@@ -55,8 +55,8 @@ def contents(directory: Path, stack: str, *words: str, plugin: str = "tests.real
     argv += ["--fsstack-scenario=contents", "--fsstack-scale=smoke", "--fsstack-rounds=1", "--fsstack-seed=1"]
     argv += [f"--fsstack-stacks=wrong = ext4 | {stack}", "-k", "wrong and test_calls"]
     argv += [f"--fsstack-json={directory / 'results.json'}", *words]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=800)
-    return done.returncode, done.stdout + done.stderr
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=800)
+    return result.returncode, result.stdout + result.stderr
 
 
 def mutants(names: tuple[str, ...]) -> str:

@@ -105,10 +105,10 @@ def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, context: BuildConte
         block = Timed(stack)
         workloads.age(block, stack, operations=6000, target=100.0)
         sample = measured(block)
-        looks, found = zip(*sample.kept["fragmentation"], strict=True)
+        looks, fragments = zip(*sample.kept["fragmentation"], strict=True)
         assert looks == (1000, 2000, 3000, 4000, 5000, 6000)
         # A single probe of an old XFS may still find a place in one piece: of six looks, not all do.
-        assert max(found) > 2 * found[0] > 0
+        assert max(fragments) > 2 * fragments[0] > 0
         assert sample["fragments_per_mib"] > 0
 
 

@@ -130,6 +130,6 @@ def test_the_server_of_a_session_that_is_killed_ends_with_it(tmp_path: Path, pub
         session.kill()
         session.wait()
     assert commands.wait_until(lambda: lines_naming(public) == [], 60)
-    done = subprocess.run([*pytest_words, "--fsstack-cleanup"], cwd=tmp_path, env=environment, capture_output=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run([*pytest_words, "--fsstack-cleanup"], cwd=tmp_path, env=environment, capture_output=True)
+    assert result.returncode == 0, result.stdout
     assert list(public.rglob("fsstack-*")) == []

@@ -57,13 +57,13 @@ def test_without_one_it_says_how_to_get_one(boot: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("known", "told"), [(None, r"KVM.*\btried\b"), (False, r"\bno KVM\b"), (True, r"KVM.*\bworks\b")]
+    ("known", "text"), [(None, r"KVM.*\btried\b"), (False, r"\bno KVM\b"), (True, r"KVM.*\bworks\b")]
 )
 def test_kvm_is_told_as_far_as_it_is_known(
-    boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, told: str
+    boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, text: str
 ) -> None:
     monkeypatch.setattr(vm, "known_to_accelerate", lambda: known)
-    assert re.search(told, advice.another_kernel(["a"], [])[0])
+    assert re.search(text, advice.another_kernel(["a"], [])[0])
 
 
 @pytest.mark.parametrize("known", [None, False, True])

@@ -158,8 +158,8 @@ def test_what_starts_a_guest_covers_nothing_below_var_and_run() -> None:
 @pytest.mark.root
 def test_temporary_files_of_what_starts_a_guest_vanish_with_it() -> None:
     words = [*vm._contained(), "sh", "-c", 'file=$(mktemp) && findmnt -no FSTYPE -T "$file" && echo "$file"']
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=vm.environment())
-    kind, file = done.stdout.split()
+    result = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=vm.environment())
+    kind, file = result.stdout.split()
     assert kind == "tmpfs"
     assert not Path(file).exists()
 
@@ -199,12 +199,12 @@ def test_a_guest_needs_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool | None]:
     """Return the results of future trials to boot on KVM. Each trial takes one."""
-    found: list[bool | None] = []
+    answers: list[bool | None] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: found.pop(0))
+    monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: answers.pop(0))
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     monkeypatch.setattr(commands, "run", lambda *words: "QEMU emulator version 7.2")
-    return found
+    return answers
 
 
 KERNEL = Kernel("6.1", Path("/boot/vmlinuz-6.1"))
@@ -270,10 +270,10 @@ LACKS = st.builds(MissingRequirement, st.sampled_from(Missing), st.text(), st.te
     noise=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\r\n"))),
 )
 def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
-    found: list[tuple[str, str, list[MissingRequirement]]], noise: list[str]
+    missing: list[tuple[str, str, list[MissingRequirement]]], noise: list[str]
 ) -> None:
-    said = "\r\n".join([*noise, probe.answer_text(found), *noise])
-    assert probe.parse_answer(said) == {(kind, name): reasons for kind, name, reasons in found}
+    output = "\r\n".join([*noise, probe.answer_text(missing), *noise])
+    assert probe.parse_answer(output) == {(kind, name): reasons for kind, name, reasons in missing}
     assert probe.parse_answer("\n".join(noise)) is None
 
 
@@ -326,9 +326,9 @@ def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], v
     noise = "for i in $(seq 40); do echo trace $i >>$console; done"
     with start(machine(f"echo '{panic}' >>$console; {noise}; echo no memory >&2; exit 3")) as guest:
         assert not guest.booted(60)
-        _, said, in_time = guest.communicate(60)
+        _, output, in_time = guest.communicate(60)
         assert in_time
-        first, second, *rest = guest.story("went down", said).splitlines()
+        first, second, *rest = guest.story("went down", output).splitlines()
     assert re.search(r"\b6\.1: went down$", first)
     assert second == panic
     assert re.search(r"^--- .*\bconsole\b", rest[0])
@@ -366,8 +366,8 @@ def test_why_a_guest_does_not_answer_is_told(
 
 
 def test_a_guest_answers(machine: Callable[[str], vm.Machine]) -> None:
-    told = "grep -q 'env -i .*FSSTACK_PROBED=6.1 .* -m pytest --fsstack-doctor' $command"
-    assert ask(machine(f"{BEGIN}; {told} && echo '{ANSWER}'; {END}")) == {("layer", "x"): [LACK]}
+    command = "grep -q 'env -i .*FSSTACK_PROBED=6.1 .* -m pytest --fsstack-doctor' $command"
+    assert ask(machine(f"{BEGIN}; {command} && echo '{ANSWER}'; {END}")) == {("layer", "x"): [LACK]}
 
 
 def test_a_guest_that_cannot_be_started_is_stood_in_for(tmp_path: Path) -> None:
@@ -378,9 +378,9 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(tmp_path: Path) -> None:
     code = f"import os; print(os.getsid(0) == os.getpid(), os.environ['{GUEST_DOWN}'])"
     words = [sys.executable, "-m", "pytest_fsstack.kernels.launch", str(description), "-c", code]
     env = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    result = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True)
     # Ctrl-C would end it before its session if it was in the same one.
-    assert re.match(r"True kernel 6\.1: cannot be started: .*(No such file or directory|virtme-run)", done.stdout)
+    assert re.match(r"True kernel 6\.1: cannot be started: .*(No such file or directory|virtme-run)", result.stdout)
 
 
 def test_the_console_reaches_the_stand_in_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,13 +37,13 @@ def test_only_the_executable_differs(name: str) -> None:
     tool = TOOLS[name]
     binary = f"/opt/of-nobody/{tool}-2.4"
     usual, other = commands_of(name, ""), commands_of(name, f"(binary='{binary}')")
-    said = [line for line in other if binary in line]
-    assert said, "nothing runs it"
+    lines = [line for line in other if binary in line]
+    assert lines, "nothing runs it"
     assert not any(line.split()[0] == tool for line in other)
     # mke2fs goes by its name, which is another one here.
     kind = f" -t {name}" if tool.startswith("mkfs.ext") else ""
     assert [line.replace(f"{binary} -q -F{kind}", f"{tool} -q -F").replace(binary, tool) for line in other] == usual
-    assert any(kind in line for line in said)
+    assert any(kind in line for line in lines)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")

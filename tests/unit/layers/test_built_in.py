@@ -18,19 +18,19 @@ from pytest_fsstack.stack.layer import Layer
 
 def _modules() -> list[ModuleType]:
     return [
-        importlib.import_module(each.name) for each in pkgutil.walk_packages(layers.__path__, f"{layers.__name__}.")
+        importlib.import_module(module.name) for module in pkgutil.walk_packages(layers.__path__, f"{layers.__name__}.")
     ]
 
 
 def test_every_layer_is_named_and_found_under_its_name() -> None:
     written = {
-        each.name: each
+        value.name: value
         for module in _modules()
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and issubclass(each, Layer)
-        and "name" in vars(each)
-        and each.__module__ == module.__name__
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Layer)
+        and "name" in vars(value)
+        and value.__module__ == module.__name__
     }
     assert dict(BUILT_IN) == written
 
@@ -41,9 +41,9 @@ def test_a_stack_imports_the_families_of_its_layers_and_no_other() -> None:
         "Stack.parse('ext4', known([]))\n"
         "print(*[name for name in sys.modules if name.startswith('pytest_fsstack.layers.')])"
     )
-    found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    assert "pytest_fsstack.layers.filesystems" in found
-    assert not {"dmcrypt", "lvm", "zfs", "kernel_encryption"} & {name.rpartition(".")[2] for name in found}
+    modules = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert "pytest_fsstack.layers.filesystems" in modules
+    assert not {"dmcrypt", "lvm", "zfs", "kernel_encryption"} & {name.rpartition(".")[2] for name in modules}
 
 
 def test_layers_of_others_stand_beside_them_and_can_come_later() -> None:
@@ -53,10 +53,10 @@ def test_layers_of_others_stand_beside_them_and_can_come_later() -> None:
     class Late(Ext4):
         name = "late"
 
-    found = known([[Mine]])
-    found.update({"late": Late})
-    assert (found["mine"], found["late"], found["ext4"]) == (Mine, Late, Ext4)
-    assert list(found)[: len(BUILT_IN)] == list(BUILT_IN)
+    kinds = known([[Mine]])
+    kinds.update({"late": Late})
+    assert (kinds["mine"], kinds["late"], kinds["ext4"]) == (Mine, Late, Ext4)
+    assert list(kinds)[: len(BUILT_IN)] == list(BUILT_IN)
     assert "late" not in known([])
     with pytest.raises(KeyError):
-        found["nothing"]
+        kinds["nothing"]

@@ -310,8 +310,8 @@ def test_the_shell_reads_the_passphrase_and_then_runs_the_command(tmp_path: Path
             "echo",
             "two words",
         ]
-        done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("two words\n", "unlock -k session /dev/fake\nhidden")
+        result = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, check=True)
+    assert (result.stdout, result.stderr) == ("two words\n", "unlock -k session /dev/fake\nhidden")
     assert not any("hidden" in word for word in words)
 
 

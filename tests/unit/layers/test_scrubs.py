@@ -26,7 +26,7 @@ NONE = "No known data errors"
 
 
 @pytest.mark.parametrize(
-    ("said", "clean"),
+    ("output", "clean"),
     [
         (POOL.format(wrong=0, counted=0, errors=NONE), True),
         (POOL.format(wrong=0, counted=2, errors=NONE), False),
@@ -35,15 +35,15 @@ NONE = "No known data errors"
         ("", False),
     ],
 )
-def test_a_pool_is_clean_without_any_error_counted(said: str, clean: bool) -> None:
-    assert scrubs.zpool_status(said).clean is clean
+def test_a_pool_is_clean_without_any_error_counted(output: str, clean: bool) -> None:
+    assert scrubs.zpool_status(output).clean is clean
 
 
 @pytest.mark.parametrize(("code", "clean"), [(0, True), (1, False), (2, True), (3, False), (4, None), (5, None)])
 def test_xfs_is_checked_where_the_kernel_can(code: int, clean: bool | None, machine: RecordingMachine) -> None:
-    machine.answers["xfs_scrub -n"] = CommandError(["xfs_scrub"], code, "said") if code else "said"
+    machine.answers["xfs_scrub -n"] = CommandError(["xfs_scrub"], code, "output") if code else "output"
     report = scrubs.xfs(machine, Path("/mounted"))
-    assert report == (None if clean is None else CheckResult(clean, "said"))
+    assert report == (None if clean is None else CheckResult(clean, "output"))
 
 
 def test_xfs_is_not_checked_without_its_tool(machine: RecordingMachine) -> None:

@@ -283,7 +283,7 @@ def test_a_daemon_whose_connection_vanishes_before_it_is_aborted_is_ended(
 @pytest.mark.parametrize("layer", BUILT_IN.values(), ids=lambda layer: layer.name)
 def test_every_layer_has_an_example_with_it(layer: type[Layer]) -> None:
     stack = Stack.parse(layer.example_stack(), BUILT_IN)
-    assert layer in {type(each) for each in stack.layers}
+    assert layer in {type(standing) for standing in stack.layers}
     # On a device, as everywhere in the documentation.
     assert Block in stack.layers[0].takes
     # As one would write it: no option that has its default anyway.

@@ -103,10 +103,10 @@ def test_long_output_and_a_child_that_keeps_it_open_do_not_block() -> None:
 def test_commands_run_where_the_hard_limit_of_core_dumps_is_zero(privileges: list[str]) -> None:
     code = "from pytest_fsstack.machine import commands; print(commands.run('sh', '-c', 'ulimit -Sc'))"
     shell = ["sh", "-c", 'ulimit -Hc 0 && exec "$@"', "sh"]
-    done = subprocess.run([*shell, *privileges, sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([*shell, *privileges, sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     # Of one byte, no block of a core dump comes about.
-    assert done.stdout.strip() == "0"
+    assert result.stdout.strip() == "0"
 
 
 @pytest.mark.parametrize("free", range(20))

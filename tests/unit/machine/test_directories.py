@@ -27,9 +27,9 @@ def removing(source: str) -> list[str]:
 
 
 def test_no_module_removes_trees_by_itself() -> None:
-    found = {str(path.relative_to(PACKAGE)): removing(path.read_text()) for path in PACKAGE.rglob("*.py")}
-    assert "machine/directories.py" in found
-    assert {name: what for name, what in found.items() if what} == {}
+    calls = {str(path.relative_to(PACKAGE)): removing(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert "machine/directories.py" in calls
+    assert {name: what for name, what in calls.items() if what} == {}
 
 
 @pytest.mark.parametrize("source", ["shutil.rmtree(path)", "from shutil import rmtree", "TemporaryDirectory().name"])

@@ -120,9 +120,9 @@ def test_a_tree_is_removed_however_deep_it_is(place: Path) -> None:
     finally:
         os.close(here)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        left = list(place.iterdir())
+        paths = list(place.iterdir())
         subprocess.run(["rm", "-rf", place / "made"])  # too deep for pytest
-    assert left == []
+    assert paths == []
 
 
 def test_a_tree_is_removed_whatever_modes_its_directories_have(place: Path) -> None:

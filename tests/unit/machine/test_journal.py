@@ -38,23 +38,23 @@ KINDS = kinds(BUILT_IN.values())
 
 
 def cleanup(directory: Path, machine: Machine | None = None) -> list[str]:
-    said = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
-    return [*said.undone, *said.left]
+    report = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
+    return [*report.undone, *report.left]
 
 
 def undone(directory: Path, machine: Machine | None = None) -> str:
     """Clean up what is one thing, and return its line."""
-    said = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
-    assert said.left == []
-    (line,) = said.undone
+    report = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
+    assert report.left == []
+    (line,) = report.undone
     return line
 
 
 def left_alone(directory: Path, machine: Machine | None = None) -> str:
     """Clean up where one thing is left alone, and return its line."""
-    said = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
-    assert said.undone == []
-    (line,) = said.left
+    report = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
+    assert report.undone == []
+    (line,) = report.left
     return line
 
 

@@ -35,17 +35,17 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def left(place: Path) -> Path:
+def directory(place: Path) -> Path:
     """A directory that a killed session left, and whose journal is gone, as after a reboot."""
-    left = left_behind(place, "lasting")
+    directory = left_behind(place, "lasting")
     shutil.rmtree(place.parent / "journals")
-    return left
+    return directory
 
 
 def left_behind(place: Path, how: str) -> Path:
     subprocess.run([sys.executable, "-c", KILLED, place, how], check=False)
-    (left,) = place.glob("fsstack-*")
-    return left
+    (directory,) = place.glob("fsstack-*")
+    return directory
 
 
 def cleaned(place: Path, asked: bool) -> journal.CleanupReport:
@@ -53,65 +53,65 @@ def cleaned(place: Path, asked: bool) -> journal.CleanupReport:
     return journal.cleanup(place.parent / "journals", RealMachine(), lambda: kinds, asked=asked)
 
 
-def test_an_empty_directory_of_a_killed_session_is_removed(place: Path, left: Path) -> None:
+def test_an_empty_directory_of_a_killed_session_is_removed(place: Path, directory: Path) -> None:
     (line,) = directories.remove_stale(place)
     assert line.startswith("removed")
     assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("where", [".", "data", "data/deep/below"])
-def test_notes_in_it_are_removed_only_if_a_user_asks_for_that(place: Path, left: Path, where: str) -> None:
-    (left / where).mkdir(parents=True, exist_ok=True)
-    (left / where / "notes").write_text("mine")
+def test_notes_in_it_are_removed_only_if_a_user_asks_for_that(place: Path, directory: Path, where: str) -> None:
+    (directory / where).mkdir(parents=True, exist_ok=True)
+    (directory / where / "notes").write_text("mine")
     (line,) = directories.remove_stale(place)
-    assert line.startswith(f"left alone: {left}")
+    assert line.startswith(f"left alone: {directory}")
     assert f"--fsstack-cleanup --fsstack-device=dir:{place}" in line
-    assert (left / where / "notes").read_text() == "mine"
+    assert (directory / where / "notes").read_text() == "mine"
     (line,) = directories.remove_stale(place, asked=True)
     assert line.startswith("removed")
 
 
-def _renamed(left: Path) -> Path:
-    return left.rename(left.with_name("fsstack-kept"))
+def _renamed(directory: Path) -> Path:
+    return directory.rename(directory.with_name("fsstack-kept"))
 
 
-def _copied(left: Path) -> Path:
-    return Path(shutil.copytree(left, left.with_name("fsstack-copy")))
+def _copied(directory: Path) -> Path:
+    return Path(shutil.copytree(directory, directory.with_name("fsstack-copy")))
 
 
-def _marked(left: Path) -> Path:
-    mine = left.with_name("fsstack-mine")
+def _marked(directory: Path) -> Path:
+    mine = directory.with_name("fsstack-mine")
     mine.mkdir()
-    shutil.copy(left / MARKER, mine)
+    shutil.copy(directory / MARKER, mine)
     return mine
 
 
-def _linked(left: Path) -> Path:
-    mine = left.with_name("fsstack-mine")
+def _linked(directory: Path) -> Path:
+    mine = directory.with_name("fsstack-mine")
     mine.mkdir()
-    os.link(left / MARKER, mine / MARKER)
+    os.link(directory / MARKER, mine / MARKER)
     return mine
 
 
-def _restored(left: Path) -> Path:
-    backup = Path(shutil.copytree(left, left.parent.parent / "backup"))
-    shutil.rmtree(left)
-    return Path(shutil.copytree(backup, left))
+def _restored(directory: Path) -> Path:
+    backup = Path(shutil.copytree(directory, directory.parent.parent / "backup"))
+    shutil.rmtree(directory)
+    return Path(shutil.copytree(backup, directory))
 
 
-def _exchanged(left: Path) -> Path:
-    moved = left.rename(left.with_name("moved"))
-    left.mkdir()
-    (moved / MARKER).rename(left / MARKER)
-    return left
+def _exchanged(directory: Path) -> Path:
+    moved = directory.rename(directory.with_name("moved"))
+    directory.mkdir()
+    (moved / MARKER).rename(directory / MARKER)
+    return directory
 
 
 @pytest.mark.parametrize("change", [_renamed, _copied, _marked, _linked, _restored, _exchanged])
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_marker_is_of_one_directory_only(
-    place: Path, left: Path, change: Callable[[Path], Path], asked: bool
+    place: Path, directory: Path, change: Callable[[Path], Path], asked: bool
 ) -> None:
-    mine = change(left)
+    mine = change(directory)
     (mine / "notes").write_text("mine")
     lines = directories.remove_stale(place, asked=asked)
     assert (mine / "notes").read_text() == "mine"
@@ -120,13 +120,13 @@ def test_a_marker_is_of_one_directory_only(
 
 @pytest.mark.parametrize("how", ["lasting", "temporary"])
 def test_a_directory_in_a_journal_keeps_notes_until_a_user_asks(place: Path, how: str) -> None:
-    left = left_behind(place, how)
-    (left / "notes").write_text("mine")
+    directory = left_behind(place, how)
+    (directory / "notes").write_text("mine")
     report = cleaned(place, asked=False)
     assert report.undone == []
     assert "--fsstack-cleanup" in report.left[0]
-    assert (left / "notes").read_text() == "mine"
-    renamed = left.rename(place / "fsstack-kept")
+    assert (directory / "notes").read_text() == "mine"
+    renamed = directory.rename(place / "fsstack-kept")
     cleaned(place, asked=True)
     assert (renamed / "notes").read_text() == "mine"
 
@@ -134,19 +134,19 @@ def test_a_directory_in_a_journal_keeps_notes_until_a_user_asks(place: Path, how
 @pytest.mark.parametrize("how", ["lasting", "temporary"])
 @pytest.mark.parametrize("asked", [True, False])
 def test_what_a_journal_proves_is_removed(place: Path, how: str, asked: bool) -> None:
-    left = left_behind(place, how)
+    directory = left_behind(place, how)
     if asked:
-        (left / "file").touch()
+        (directory / "file").touch()
     assert len(cleaned(place, asked=asked).undone) == 1
     assert list(place.iterdir()) == []
 
 
 @needs_root
 @pytest.mark.parametrize("part", ["directory", "marker"])
-def test_the_marker_of_another_user_proves_nothing(place: Path, left: Path, part: str) -> None:
-    os.chown(left if part == "directory" else left / MARKER, 65534, 65534)
+def test_the_marker_of_another_user_proves_nothing(place: Path, directory: Path, part: str) -> None:
+    os.chown(directory if part == "directory" else directory / MARKER, 65534, 65534)
     directories.remove_stale(place, asked=True)
-    assert left.is_dir()
+    assert directory.is_dir()
 
 
 def test_a_directory_of_this_program_is_made_once_and_known_again(place: Path) -> None:

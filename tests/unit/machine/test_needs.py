@@ -78,8 +78,8 @@ def test_a_kernel_feature_is_no_package() -> None:
         lack = need.missing()
         assert lack is not None
         assert (lack.kind, lack.package) == (Missing.KERNEL, "")
-    told = str(KernelFilesystem("nosuchfs", removal="Linux 9 removed it").missing())
-    assert re.search("nosuchfs.*Linux 9 removed it", told)
+    reason = str(KernelFilesystem("nosuchfs", removal="Linux 9 removed it").missing())
+    assert re.search("nosuchfs.*Linux 9 removed it", reason)
 
 
 def test_root_is_a_permission(become: Callable[[int], None]) -> None:

@@ -149,13 +149,13 @@ def test_a_secret_is_only_in_memory_that_is_never_swapped_out() -> None:
 
 def mappings(process: Path) -> list[tuple[str, set[str]]]:
     """Return the first line of each mapping of a process in smaps, and its flags."""
-    found, head = [], ""
+    files, head = [], ""
     for line in (process / "smaps").read_text().splitlines():
         if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
             head = line
         elif line.startswith("VmFlags:"):
-            found.append((head, set(line.split()[1:])))
-    return found
+            files.append((head, set(line.split()[1:])))
+    return files
 
 
 def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:

@@ -14,10 +14,10 @@ from pytest_fsstack.machine import commands, resident
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    found: set[str] = set()
-    monkeypatch.setattr(resident, "_kept", found)
+    pages: set[str] = set()
+    monkeypatch.setattr(resident, "_kept", pages)
     resident.keep.cache_clear()
-    return found
+    return pages
 
 
 def test_a_command_is_kept_with_its_libraries(mapped: set[str]) -> None:
@@ -105,7 +105,7 @@ timed.drop_caches()
 print(before, cached())
 """
     tool = tmp_path / "tool"
-    done = subprocess.run([sys.executable, "-c", code, str(tool)], capture_output=True, text=True, check=True)
-    before, after = map(float, done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", code, str(tool)], capture_output=True, text=True, check=True)
+    before, after = map(float, result.stdout.split())
     assert before == 0
     assert after == 1

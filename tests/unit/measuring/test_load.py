@@ -32,20 +32,20 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_everything_is_read(root: Path) -> None:
-    found = read(root, clock=5.0)
-    assert found == Reading(
+    load = read(root, clock=5.0)
+    assert load == Reading(
         5.0, 1.25, ticks=1000, stolen=10, pressure={"cpu": 17, "io": 237338296}, throttled=8, frequency=2500.0
     )
-    assert lacking(["load", "steal", "psi_io", "throttled"], found) == ""
-    assert lacking(["load", "psi_memory"], found) == "psi_memory"
+    assert lacking(["load", "steal", "psi_io", "throttled"], load) == ""
+    assert lacking(["load", "psi_memory"], load) == "psi_memory"
 
 
 def test_what_is_not_there_is_left_out(tmp_path: Path) -> None:
-    found = read(tmp_path, clock=5.0)
-    assert found == Reading(5.0)
-    assert set(conditions(found, found, found)) == {"cpus"}
+    load = read(tmp_path, clock=5.0)
+    assert load == Reading(5.0)
+    assert set(conditions(load, load, load)) == {"cpus"}
     for name in "load", "steal", "throttled", "psi_cpu":
-        assert lacking([name], found) == name
+        assert lacking([name], load) == name
 
 
 def test_this_machine_has_at_least_a_load() -> None:
@@ -56,9 +56,9 @@ def test_pressure_counts_before_the_round_and_the_rest_during_it_too() -> None:
     first = Reading(10.0, 0.5, 1000, 0, {"io": 0}, 2, 2000.0)
     start = Reading(11.0, 9.0, 1100, 10, {"io": 250_000}, 2, 2000.0)
     end = Reading(15.0, 9.0, 1400, 40, {"io": 3_250_000}, 5, 3000.0)
-    found = conditions(first, start, end)
-    del found["cpus"]
+    conditions_between = conditions(first, start, end)
+    del conditions_between["cpus"]
     expected = {"load": 0.5, "steal": 0.1, "throttled": 3, "frequency": 2500.0, "psi_io": 0.25, "psi_io_during": 0.75}
-    assert found == pytest.approx(expected)
+    assert conditions_between == pytest.approx(expected)
     # Without a pause there is no pressure before the round.
     assert "psi_io" not in conditions(start, start, end)

@@ -51,7 +51,7 @@ def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "text"),
     [
         ({"unit": 7}, "unit=7"),
         ({"better": "more"}, "better='more'"),
@@ -59,8 +59,8 @@ def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
         ({"resolution": math.nan}, "nan"),
     ],
 )
-def test_what_a_metric_cannot_be_is_refused(timed: Timed, wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(MeasureError, match=said):
+def test_what_a_metric_cannot_be_is_refused(timed: Timed, wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(MeasureError, match=text):
         timed.record("cost", 1.0, **wrong)
 
 

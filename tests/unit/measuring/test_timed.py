@@ -54,8 +54,8 @@ def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(MeasureError, match=r"\b0\.1 s\b.*timed\(cold=False\)"):
         timed._sync(0.1)
-    (left,) = children() - before
-    os.waitpid(int(left), 0)
+    (child,) = children() - before
+    os.waitpid(int(child), 0)
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

@@ -22,7 +22,7 @@ from tests.unit.report.results import measured
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("rounds_left", "texts"),
     [
         (RoundsLeft(0, 0), []),
         (RoundsLeft(1, 2), []),
@@ -34,15 +34,15 @@ from tests.unit.report.results import measured
         (RoundsLeft(None, 900), ["at most", "5.0 h"]),
     ],
 )
-def test_the_time_left_is_said_at_most_and_as_expected(left: RoundsLeft, said: list[str]) -> None:
+def test_the_time_left_is_said_at_most_and_as_expected(rounds_left: RoundsLeft, texts: list[str]) -> None:
     now = [100.0]
     pace = Pace(lambda: now[0])
     assert pace.time_left(RoundsLeft(4, 12)) is None
     pace.add(3)
     now[0] += 60
-    text = time_left(pace.time_left(left))
-    assert re.findall(r"at most|\d[\d.]* (?:s|min|h)\b", text) == said
-    assert bool(text) == bool(said)
+    text = time_left(pace.time_left(rounds_left))
+    assert re.findall(r"at most|\d[\d.]* (?:s|min|h)\b", text) == texts
+    assert bool(text) == bool(texts)
     assert pace.elapsed == 60
 
 
@@ -92,10 +92,10 @@ def shown(state: ProgressState, width: int) -> list[str]:
 
 
 def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
-    now, time, found, *table = shown(MOMENT, 120)
+    now, time, cost, *table = shown(MOMENT, 120)
     assert re.fullmatch(r"round 16 \D*80: TestA on loop", now)
     assert re.fullmatch(r"xfs read; 0:01:15[^;]*; .*\b3 min.* 12 min", time)
-    assert re.fullmatch(r"1 pass, 1 fail; .*read on ecryptfs\+a-very-long-name\+btrfs \+210 %", found)
+    assert re.fullmatch(r"1 pass, 1 fail; .*read on ecryptfs\+a-very-long-name\+btrfs \+210 %", cost)
     assert table == [
         "stack                                      overhead  interval       budget  of",
         "ext4                             measured",
@@ -287,8 +287,8 @@ def test_without_a_reporter_it_is_silent() -> None:
 
 def test_only_a_view_imports_rich() -> None:
     code = "import sys, pytest_fsstack.rounds.loop, pytest_fsstack.rounds.progress; print('rich' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
 
 
 class Config:

@@ -341,17 +341,17 @@ def test_the_space_in_a_directory_can_be_counted_while_a_daemon_removes_files(
 
 def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path) -> None:
     (tmp_path / "disk").write_bytes(bytes(16))
-    said = []
+    calls = []
     block = Block(
         tmp_path / "disk",
-        lambda: said.append("check"),
+        lambda: calls.append("check"),
         RealMachine(),
-        written=lambda: said.append("written"),
-        verify=lambda: said.append("verify"),
+        written=lambda: calls.append("written"),
+        verify=lambda: calls.append("verify"),
     )
     block.write([(2, b"ab"), (9, b"c"), (3, b"d")])
     assert (tmp_path / "disk").read_bytes() == b"\0\0ad\0\0\0\0\0c" + bytes(6)
-    assert said == ["check", "verify", "written"]
+    assert calls == ["check", "verify", "written"]
 
 
 def test_a_device_that_may_not_be_written_to_is_not(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ class Sysfs(RealMachine):
 
 
 def cleanup(directory: Path) -> list[str]:
-    said = journal.cleanup(directory, Sysfs(directory.parent / "sys"), lambda: {"setting": tuning.SETTING})
-    return [*said.undone, *said.left]
+    report = journal.cleanup(directory, Sysfs(directory.parent / "sys"), lambda: {"setting": tuning.SETTING})
+    return [*report.undone, *report.left]
 
 
 @pytest.fixture

@@ -72,10 +72,10 @@ def test_what_is_appended_continues_the_file(file: int, sizes: list[int]) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4))))
 def test_fragments_are_what_does_not_lie_together(places: list[tuple[int, int]]) -> None:
-    found = [Extent(0, physical, length) for physical, length in places]
+    places_on_disk = [Extent(0, physical, length) for physical, length in places]
     joined = itertools.pairwise(places)
     expected = bool(places) + sum(first[0] + first[1] != second[0] for first, second in joined)
-    assert fragments(found) == expected
+    assert fragments(places_on_disk) == expected
 
 
 def test_the_extents_of_a_file_cover_its_data(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ def test_the_extents_of_a_file_cover_its_data(tmp_path: Path) -> None:
             file.seek(index * 8192)
             file.write(b"x" * 4096)
     try:
-        found = extents(path)
+        extents_of_file = extents(path)
     except OSError as error:
         assert error.errno in (errno.EOPNOTSUPP, errno.ENOTTY)
         pytest.skip(f"the filesystem of {tmp_path} does not tell where a file lies; set TMPDIR to one that does")
-    assert [extent.logical for extent in found] == [index * 8192 for index in range(700)]
-    assert {extent.length for extent in found} == {4096}
+    assert [extent.logical for extent in extents_of_file] == [index * 8192 for index in range(700)]
+    assert {extent.length for extent in extents_of_file} == {4096}
 
 
 class TestAge:

@@ -123,7 +123,7 @@ class TestRead:
 
 class TestSummary:
     @pytest.mark.parametrize(
-        ("said", "seconds"),
+        ("output", "seconds"),
         [
             ("1+0 records in\n1+0 records out\n512 bytes copied, 6.4e-05 s, 8.0 MB/s\n", 6.4e-05),
             ("1+0 records in\n1+0 records out\n4096 bytes (4.1 kB, 4.0 KiB) copied, 0.25 s, 16.4 kB/s\n", 0.25),
@@ -131,14 +131,14 @@ class TestSummary:
             ("4096 bytes (4.1 kB, 4.0 KiB) copied, 0 s, Infinity B/s\n", 1e-6),
         ],
     )
-    def test_is_read(self, said: str, seconds: float) -> None:
-        size = int(next(line for line in said.splitlines() if "copied" in line).split()[0])
-        assert seconds_of_dd(said, size, "dd_read") == seconds
+    def test_is_read(self, output: str, seconds: float) -> None:
+        size = int(next(line for line in output.splitlines() if "copied" in line).split()[0])
+        assert seconds_of_dd(output, size, "dd_read") == seconds
 
     @given(st.text())
-    def test_is_refused_where_it_is_none(self, said: str) -> None:
+    def test_is_refused_where_it_is_none(self, output: str) -> None:
         with pytest.raises(AssertionError, match="dd_read: "):
-            seconds_of_dd(said.replace("copied", ""), 1, "dd_read")
+            seconds_of_dd(output.replace("copied", ""), 1, "dd_read")
 
 
 class TestDirectIO:

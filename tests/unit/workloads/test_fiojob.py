@@ -111,7 +111,7 @@ def test_anything_is_understood_or_refused(text: str) -> None:
 
 def paths(value: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
-    return [found for key, child in inner for found in [(*so_far, key), *paths(child, (*so_far, key))]]
+    return [way for key, child in inner for way in [(*so_far, key), *paths(child, (*so_far, key))]]
 
 
 @given(st.sampled_from(paths(json.loads(WRITE)["jobs"][0])), JSON)
@@ -158,12 +158,22 @@ class TestSteps:
         clock.instead = lambda: WRITE
         with pytest.raises(AssertionError, match=r"^fio: .* 16,777,216 bytes.* 4194304$"):
             workloads.fio(clock, stack, size=MIB, numjobs=4, iodepth=8, seed=7, options={"rate_iops": 100})
-        told = options(clock)
-        assert told["filename"] == f"{stack.path}/fio-write-65536.bin".replace(":", "\\:")
-        assert (told["size"], told["offset_increment"], told["numjobs"]) == (str(MIB), str(MIB), "4")
-        assert (told["direct"], told["iodepth"], told["ioengine"], told["randseed"]) == ("1", "8", "libaio", "7")
-        assert (told["bs"], told["rate_iops"], told["verify"], told["do_verify"]) == ("65536", "100", "crc32c", "0")
-        assert "end_fsync" not in told
+        settings = options(clock)
+        assert settings["filename"] == f"{stack.path}/fio-write-65536.bin".replace(":", "\\:")
+        assert (settings["size"], settings["offset_increment"], settings["numjobs"]) == (str(MIB), str(MIB), "4")
+        assert (settings["direct"], settings["iodepth"], settings["ioengine"], settings["randseed"]) == (
+            "1",
+            "8",
+            "libaio",
+            "7",
+        )
+        assert (settings["bs"], settings["rate_iops"], settings["verify"], settings["do_verify"]) == (
+            "65536",
+            "100",
+            "crc32c",
+            "0",
+        )
+        assert "end_fsync" not in settings
 
     @pytest.mark.parametrize(("iodepth", "engine", "expected"), [(1, "", "psync"), (2, "", "libaio"), (2, "x", "x")])
     def test_chooses_an_engine(
@@ -172,10 +182,10 @@ class TestSteps:
         clock.instead = lambda: ""
         with pytest.raises(FioError):
             workloads.fio(clock, stack, iodepth=iodepth, ioengine=engine, direct=False, verify=False)
-        told = options(clock)
-        assert told["ioengine"] == expected
-        assert told["end_fsync"] == "1"
-        assert "verify" not in told
+        settings = options(clock)
+        assert settings["ioengine"] == expected
+        assert settings["end_fsync"] == "1"
+        assert "verify" not in settings
 
     @pytest.mark.parametrize("rw", ["write", "read", "randwrite", "randread"])
     def test_notices_an_altered_block(self, clock: NotedTimed, stack: NotedStack, rw: Any) -> None:

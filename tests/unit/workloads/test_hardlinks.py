@@ -80,12 +80,12 @@ class TestExtractBackup:
         assert re.fullmatch("2 .*150 links.*: Too many links", clock.reason)
         assert clock.recorded["failed_links"][0] == 2
 
-    @pytest.mark.parametrize(("told", "lost"), [(2, 3), (3, 2), (0, 1)])
+    @pytest.mark.parametrize(("count", "lost"), [(2, 3), (3, 2), (0, 1)])
     def test_notices_other_losses_than_were_told(
-        self, clock: NotedTimed, stack: NotedStack, told: int, lost: int
+        self, clock: NotedTimed, stack: NotedStack, count: int, lost: int
     ) -> None:
-        self.lose_links(clock, stack, told, lost)
-        expected = rf"^extract_backup: {162 - lost} .*\bmachines\b.* {162 - told}\b"
+        self.lose_links(clock, stack, count, lost)
+        expected = rf"^extract_backup: {162 - lost} .*\bmachines\b.* {162 - count}\b"
         with pytest.raises(AssertionError, match=expected):
             workloads.extract_backup(clock, stack, BACKUP)
 
@@ -93,13 +93,13 @@ class TestExtractBackup:
         names = [name for name in range(BACKUP.tree_files) if BACKUP.target(name) is not None][:lost]
         lines = [f"tar: {name}: Cannot hard link to 'pool/x: y': Too many links\n" for name in range(told)]
 
-        def limited(done: Completed) -> Completed:
+        def limited(result: Completed) -> Completed:
             for name in names:
                 (stack.path / "backup" / BACKUP.tree_path(name)).unlink()
             if not told:
-                return done
+                return result
             text = "".join([*lines, "tar: Exiting with failure status due to previous errors\n"])
-            return Completed(done.argv, 2, "", text)
+            return Completed(result.argv, 2, "", text)
 
         clock.spoiled = limited
 

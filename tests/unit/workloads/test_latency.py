@@ -25,9 +25,9 @@ figures = st.lists(st.integers(0, 10**12), min_size=1, max_size=2500).map(sorted
 
 @given(figures, st.integers(0, 1000))
 def test_a_percentile_is_the_first_figure_that_enough_figures_do_not_exceed(ordered: list[int], per_mille: int) -> None:
-    found = percentile(ordered, per_mille)
-    assert sum(figure <= found for figure in ordered) * 1000 >= per_mille * len(ordered)
-    assert sum(figure < found for figure in ordered) * 1000 < max(1, per_mille * len(ordered))
+    value = percentile(ordered, per_mille)
+    assert sum(figure <= value for figure in ordered) * 1000 >= per_mille * len(ordered)
+    assert sum(figure < value for figure in ordered) * 1000 < max(1, per_mille * len(ordered))
 
 
 def test_there_is_no_percentile_of_nothing() -> None:
@@ -38,11 +38,11 @@ def test_there_is_no_percentile_of_nothing() -> None:
 @given(st.lists(st.integers(0, 3000), max_size=4))
 def test_a_curve_has_few_points_that_rise_to_the_end(batches: list[int]) -> None:
     latencies = Latencies()
-    done: list[int] = []
+    numbers: list[int] = []
     for batch in batches:
-        latencies.each(done.append, range(batch))
+        latencies.each(numbers.append, range(batch))
     curve = latencies.curve()
-    assert len(done) == len(latencies) == sum(batches)
+    assert len(numbers) == len(latencies) == sum(batches)
     assert curve[0] == [0, 0]
     assert len(curve) <= 202
     assert curve[-1][1] == sum(batches)

@@ -78,8 +78,8 @@ def test_nothing_of_it_survives_a_killed_session(context: BuildContext, tmp_path
         kill_session("sshfs", stack.path, tmp_path)
         assert commands.wait_until(lambda: not processes(context.directory), 60), processes(context.directory)
         assert (stack.path / "sshfs/secret-name").read_text() == "content"
-        left = cleanup(tmp_path / "dead", RealMachine(), lambda: kinds(BUILT_IN.values()))
-        assert left.left == []
+        report = cleanup(tmp_path / "dead", RealMachine(), lambda: kinds(BUILT_IN.values()))
+        assert report.left == []
         assert mounts.below(tmp_path / "0-sshfs") == []
         assert not list((tmp_path / "dead").glob("*.jsonl"))
 

@@ -25,16 +25,16 @@ def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
     chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
     chains, _ = smoke("test_contents", tmp_path, "--fsstack-seed=1", *chosen)
     (chain,) = chains
-    found = {
+    counts = {
         step: {stack: chain.median(step, stack, "contents_differences") for stack in by_stack}
         for step, by_stack in chain.samples.items()
     }
     if not missing([FSX]):
-        assert found["fsx"]["ext4"] == 0
-        assert found["fsx"]["control"] == 1
+        assert counts["fsx"]["ext4"] == 0
+        assert counts["fsx"]["control"] == 1
     for step in "calls", "nearly_full":
-        assert found[step]["ext4"] == 0
-        assert found[step]["control"]
+        assert counts[step]["ext4"] == 0
+        assert counts[step]["control"]
 
 
 def test_zeros_of_a_failed_ftruncate_that_do_not_outlive_a_remount_are_no_difference(

@@ -23,7 +23,7 @@ def test_a_control_is_found_out_and_the_others_are_counted(tmp_path: Path) -> No
     if reasons := missing([PJDFSTEST]):
         pytest.skip(reasons[0])
     stacks = ["ext4", "bind = ext4 | bind", "control-root-only = ext4 | gocryptfs"]
-    chains, said = smoke("test_posix", tmp_path, *(f"--fsstack-stacks={stack}" for stack in stacks))
+    chains, output = smoke("test_posix", tmp_path, *(f"--fsstack-stacks={stack}" for stack in stacks))
     (chain,) = chains
     (step,) = chain.steps
     counts = {
@@ -33,7 +33,7 @@ def test_a_control_is_found_out_and_the_others_are_counted(tmp_path: Path) -> No
     every, passed = counts["ext4"]
     assert every == passed > 50
     assert counts["bind"] == [every, every]
-    assert f"{every:.0f} of {every:.0f}" in said
+    assert f"{every:.0f} of {every:.0f}" in output
     if "control-root-only" in counts:
         # Of what failed there, some may have failed below too, where times of a busy machine come into it.
         differences = chain.median(step, "control-root-only", "posix_differences")

@@ -26,13 +26,13 @@ def figures(chain: ChainResults, step: str, stack: str) -> dict[str, float]:
 
 
 def test_flips_in_contents_are_wrong_reported_or_corrected(counted: dict[str, Any]) -> None:
-    found = counted["contents"]
-    assert found["ext4"]["wrong"] == found["ext4"]["flips"] == 2
-    assert found["gocryptfs"]["reported"] == found["gocryptfs"]["checked"] == 2
-    assert found["btrfs-raid1"]["unnoticed"] == found["btrfs-raid1"]["corrected"] == 2
+    counts = counted["contents"]
+    assert counts["ext4"]["wrong"] == counts["ext4"]["flips"] == 2
+    assert counts["gocryptfs"]["reported"] == counts["gocryptfs"]["checked"] == 2
+    assert counts["btrfs-raid1"]["unnoticed"] == counts["btrfs-raid1"]["corrected"] == 2
 
 
 def test_each_flip_has_one_outcome(counted: dict[str, Any]) -> None:
     for step in counted.values():
-        for each in step.values():
-            assert each["flips"] == each["reported"] + each["wrong"] + each["missing"] + each["unnoticed"]
+        for sample in step.values():
+            assert sample["flips"] == sample["reported"] + sample["wrong"] + sample["missing"] + sample["unnoticed"]

@@ -44,13 +44,13 @@ def prepare(
         member.type, member.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(member)
     words = [f"{top}/{run.OWN}", f"{name}/node1", python, "hash", str(environment or ""), __version__]
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", run.SCRIPTS / "prepare.sh", *words, run._OWNERS.read_text()],
         input=archive.getvalue(),
         capture_output=True,
         cwd="/",
     )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return subprocess.CompletedProcess(result.args, result.returncode, result.stdout.decode(), result.stderr.decode())
 
 
 def aged(path: Path, days: int) -> Path:
@@ -66,8 +66,8 @@ def test_nothing_of_a_user_in_the_directory_is_removed(tmp_path: Path, environme
     for name in "runs/notes", "python-book":
         aged(top / name, 400)
     before = sorted(path for path in top.rglob("*"))
-    done = prepare(top, environment)
-    assert done.returncode == 0, done.stderr
+    result = prepare(top, environment)
+    assert result.returncode == 0, result.stderr
     own = top / run.OWN
     assert [path for path in before if not path.exists()] == []
     assert [path for path in sorted(top.rglob("*")) if own not in (path, *path.parents)] == before
@@ -114,10 +114,10 @@ def test_a_directory_of_that_name_without_its_marker_is_refused(tmp_path: Path, 
     else:
         (lab / run.OWN).symlink_to(other / run.OWN)
     before = sorted(lab.rglob("*"))
-    done = prepare(lab, environment)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert str(lab) in done.stderr
+    result = prepare(lab, environment)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert str(lab) in result.stderr
     assert sorted(lab.rglob("*")) == before
 
 
@@ -145,10 +145,10 @@ def test_root_runs_no_python_that_another_user_may_change(
     }
     if whose in owned:
         os.chown(owned[whose], NOBODY, NOBODY)
-    done = prepare(top, None if whose == "executable" else environment, python)
-    assert done.returncode == 1
-    assert re.search(rf"\buser {NOBODY}\b|every user", done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
+    result = prepare(top, None if whose == "executable" else environment, python)
+    assert result.returncode == 1
+    assert re.search(rf"\buser {NOBODY}\b|every user", result.stderr), result.stderr
+    assert "Traceback" not in result.stderr
     assert not (environment / "bin/ran").exists()
 
 

@@ -49,8 +49,8 @@ def test_pytest_gets_its_words_and_the_kernel_of_the_task(
     results = host / "runs/r/results" / str(index)
     shutil.rmtree(results.parent, ignore_errors=True)
     argv = [*map(str, ("sh", run.SCRIPTS / "session.sh", host, "r", len(kernels))), *kernels, *words]
-    done = subprocess.run(argv, cwd=host, env={**os.environ, "SLURM_ARRAY_TASK_ID": str(index)})
-    assert done.returncode == 0
+    result = subprocess.run(argv, cwd=host, env={**os.environ, "SLURM_ARRAY_TASK_ID": str(index)})
+    assert result.returncode == 0
     given = recorded.read_bytes().decode().split("\0")[:-1]
     kernel = [f"--fsstack-kernel={kernels[index]}"] if kernels and kernels[index] else []
     assert given[: 4 + len(words) + len(kernel)] == ["-m", "pytest", "-p", "no:cacheprovider", *words, *kernel]
@@ -141,8 +141,8 @@ def test_a_controller_that_does_not_answer_is_told_from_a_command_that_fails(
 
 def test_an_archive_is_sent_even_if_no_session_has_begun(host: Path) -> None:
     shutil.rmtree(host / "runs/r/results", ignore_errors=True)
-    done = subprocess.run(["sh", run.SCRIPTS / "collect.sh", host, "r"], stdout=subprocess.PIPE, check=True)
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+    result = subprocess.run(["sh", run.SCRIPTS / "collect.sh", host, "r"], stdout=subprocess.PIPE, check=True)
+    with tarfile.open(fileobj=io.BytesIO(result.stdout)) as archive:
         assert archive.getnames() == ["."]
 
 

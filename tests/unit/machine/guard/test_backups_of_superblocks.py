@@ -40,8 +40,8 @@ def test_a_copy_is_looked_at(argv: list[str], start: int, tmp_path: Path) -> Non
     places = [place for place in reading.backup_superblocks(size) if EDGE <= place < size - EDGE]
     assert places == [offset for offset, length in reading.samples(size) if length == 8192]
     with image.open("rb") as file:
-        found = [place for place in places if file.seek(place) == place and file.read(8192).strip(b"\0")]
-    assert found, f"{argv[0]} shows at none of {len(places)} places"
+        places_with_data = [place for place in places if file.seek(place) == place and file.read(8192).strip(b"\0")]
+    assert places_with_data, f"{argv[0]} shows at none of {len(places)} places"
 
 
 def test_places_lie_on_the_device_and_are_few() -> None:

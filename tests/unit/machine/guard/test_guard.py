@@ -486,11 +486,11 @@ def test_samples_reach_both_ends_and_the_gaps_are_even(size: int) -> None:
     assert max(gaps, default=0) <= size // 1000
 
 
-@pytest.mark.parametrize("said", ["\n", "TYPE", "TYPE='ext4", '"', "\x00\xff=\n' ", "DEVNAME=/dev/sdb\n=\\"])
+@pytest.mark.parametrize("output", ["\n", "TYPE", "TYPE='ext4", '"', "\x00\xff=\n' ", "DEVNAME=/dev/sdb\n=\\"])
 def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
-    (tmp_path / "said").write_text(said, encoding="latin-1")
+    (tmp_path / "said").write_text(output, encoding="latin-1")
     (tmp_path / "blkid").write_text(f"#!/bin/sh\ncat '{tmp_path}/said'\n")
     (tmp_path / "blkid").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
@@ -501,7 +501,7 @@ def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
 
 
 @pytest.mark.parametrize(
-    ("found", "facts"),
+    ("tags", "facts"),
     [
         ({"TYPE": "ext4", "USAGE": "filesystem", "LABEL": "my data"}, r"\bext4\b.*'my data'"),
         ({"TYPE": "crypto_LUKS", "USAGE": "crypto"}, r"\bcrypto_LUKS\b"),
@@ -510,8 +510,8 @@ def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
         ({"SYSTEM_ID": "x"}, r"\bSYSTEM_ID\b"),
     ],
 )
-def test_what_blkid_found_in_words(found: dict[str, str], facts: str) -> None:
-    assert re.search(facts, reading.in_words(found) or "")
+def test_what_blkid_found_in_words(tags: dict[str, str], facts: str) -> None:
+    assert re.search(facts, reading.in_words(tags) or "")
     assert reading.in_words({}) is None
 
 

@@ -158,14 +158,14 @@ def flip_last(root: Path) -> None:
 
 
 def test_a_changed_byte_is_found_with_the_fewest_calls_that_show_it(tmp_path: Path) -> None:
-    (found,) = searched(comparing(tmp_path, flip_last), "contents").differences
-    assert re.search("': content 1 .*0x", str(found.error))
-    assert found.again
+    (difference,) = searched(comparing(tmp_path, flip_last), "contents").differences
+    assert re.search("': content 1 .*0x", str(difference.error))
+    assert difference.again
     # A file needs a call that makes it and one that writes.
-    assert [call.name for call in found.calls] == ["open", "pwrite", "remount"]
-    assert str(found).startswith(str(found.error))
-    assert str(found).endswith("; ".join(map(str, found.calls)))
-    assert len(found.answers) == 3
+    assert [call.name for call in difference.calls] == ["open", "pwrite", "remount"]
+    assert str(difference).startswith(str(difference.error))
+    assert str(difference).endswith("; ".join(map(str, difference.calls)))
+    assert len(difference.answers) == 3
 
 
 def retarget(root: Path) -> None:
@@ -417,13 +417,16 @@ def test_what_two_processes_see_at_once_must_have_an_order(tmp_path: Path, monke
     answers = Other.answers
 
     def half_done(other: Other) -> list[tuple[object, int, int]]:
-        return [(0o100000 if found == 0o100600 else found, begin, end) for found, begin, end in answers(other)]
+        return [
+            (0o100000 if difference == 0o100600 else difference, begin, end)
+            for difference, begin, end in answers(other)
+        ]
 
     monkeypatch.setattr(Other, "answers", half_done)
-    found = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make, 50)
-    assert found
-    assert re.search(r"chmod\('a', mode=0o600\) .*\b1: done, status\('a', 'mode'\) .*\b2: ", str(found.error))
-    assert len(getattr(found.error, "possible", ())) == 3
+    difference = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make, 50)
+    assert difference
+    assert re.search(r"chmod\('a', mode=0o600\) .*\b1: done, status\('a', 'mode'\) .*\b2: ", str(difference.error))
+    assert len(getattr(difference.error, "possible", ())) == 3
 
 
 def test_what_two_processes_leave_must_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,10 +437,10 @@ def test_what_two_processes_leave_must_have_an_order(tmp_path: Path, monkeypatch
         return answers(other)
 
     monkeypatch.setattr(Other, "answers", changing)
-    found = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make)
-    assert found
-    assert re.search("'a': size 1 .*0$", str(found.error))
-    assert found.calls == [*AT_ONCE]
+    difference = replay(comparing(tmp_path), None, AT_ONCE, Comparison.make)
+    assert difference
+    assert re.search("'a': size 1 .*0$", str(difference.error))
+    assert difference.calls == [*AT_ONCE]
 
 
 def test_a_lock_is_that_of_a_process(tmp_path: Path) -> None:
@@ -484,26 +487,26 @@ def test_no_call_is_left_that_the_difference_does_not_take(others: list[int], ne
             pass
 
     way = [Call("write", (number,)) for number in [*others, *sorted(needed)]]
-    found = Difference(None, DifferentError("different", "answer", Weight.ATTRIBUTES), way, [])
-    shrink(Fake, found, float("inf"), Fake.make)  # type: ignore[arg-type]
-    assert sorted(call.arguments[0] for call in found.calls) == sorted(needed)
-    assert found.again
+    difference = Difference(None, DifferentError("different", "answer", Weight.ATTRIBUTES), way, [])
+    shrink(Fake, difference, float("inf"), Fake.make)  # type: ignore[arg-type]
+    assert sorted(call.arguments[0] for call in difference.calls) == sorted(needed)
+    assert difference.again
 
 
 def test_a_difference_that_does_not_come_again_keeps_its_calls(tmp_path: Path) -> None:
     way = calls("mkdir('a', 0o755)", "rmdir('a')")
-    found = Difference(None, DifferentError("once", "answer", Weight.ATTRIBUTES), list(way), [])
-    shrink(comparing(tmp_path), found, float("inf"), Comparison.make)
-    assert found.calls == way
-    assert not found.again
-    assert str(found) != str(replace(found, again=True))
-    assert re.fullmatch(r"once\b.*: mkdir\('a', mode=0o755\); rmdir\('a'\)", str(found))
+    difference = Difference(None, DifferentError("once", "answer", Weight.ATTRIBUTES), list(way), [])
+    shrink(comparing(tmp_path), difference, float("inf"), Comparison.make)
+    assert difference.calls == way
+    assert not difference.again
+    assert str(difference) != str(replace(difference, again=True))
+    assert re.fullmatch(r"once\b.*: mkdir\('a', mode=0o755\); rmdir\('a'\)", str(difference))
 
 
 def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
-    found = Difference(None, DifferentError("gone", "answer", Weight.ATTRIBUTES), calls("umask(0)"), [])
-    shrink(comparing(tmp_path / "gone"), found, float("inf"), Comparison.make)
-    assert (found.again, found.calls) == (False, calls("umask(0)"))
+    difference = Difference(None, DifferentError("gone", "answer", Weight.ATTRIBUTES), calls("umask(0)"), [])
+    shrink(comparing(tmp_path / "gone"), difference, float("inf"), Comparison.make)
+    assert (difference.again, difference.calls) == (False, calls("umask(0)"))
 
 
 def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> None:
@@ -602,9 +605,9 @@ def test_only_quick_calls_are_repeated(
 ) -> None:
     monkeypatch.setattr(exploring, "_SLOW", slow)
     flock(refusing(errno.EIO))
-    (found,) = searched(comparing(tmp_path), "locks").differences
-    assert found.again is again
-    assert str(found) != str(replace(found, again=not again))
+    (difference,) = searched(comparing(tmp_path), "locks").differences
+    assert difference.again is again
+    assert str(difference) != str(replace(difference, again=not again))
 
 
 def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
@@ -638,8 +641,8 @@ def test_a_daemon_that_ends_in_calls_at_once_leaves_its_difference(
         raise DifferentError("the daemon has ended", "answer", Weight.ATTRIBUTES)
 
     monkeypatch.setattr(Comparison, "_make_at_once", end)
-    (found,) = searched(compared, *(theme.name for theme in THEMES if theme.at_once)).differences
-    assert str(found).startswith("the daemon has ended")
+    (difference,) = searched(compared, *(theme.name for theme in THEMES if theme.at_once)).differences
+    assert str(difference).startswith("the daemon has ended")
 
 
 class EndedError(Exception):
@@ -665,9 +668,9 @@ def test_a_stack_that_cannot_be_remounted_ends_the_search(tmp_path: Path) -> Non
     def broken() -> None:
         raise BuildError("umount: busy")
 
-    (found,) = searched(comparing(tmp_path), "contents", remount=broken).differences
-    assert str(found).startswith("umount: busy")
-    assert found.calls == [REMOUNT]
+    (difference,) = searched(comparing(tmp_path), "contents", remount=broken).differences
+    assert str(difference).startswith("umount: busy")
+    assert difference.calls == [REMOUNT]
 
 
 def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(tmp_path: Path, flock: Replacing) -> None:
@@ -681,9 +684,9 @@ def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(tmp_p
         raise BuildError("umount: busy")
 
     flock(hang)
-    (found,) = searched(comparing(tmp_path), "locks", remount=broken, patient=patient).differences
-    assert found.theme
-    assert found.theme.name == "locks"
+    (difference,) = searched(comparing(tmp_path), "locks", remount=broken, patient=patient).differences
+    assert difference.theme
+    assert difference.theme.name == "locks"
 
 
 class SlowRemount:

@@ -46,15 +46,15 @@ def test_programs_give_the_answers_of_the_model(tmp_path: Path, theme: Theme) ->
         comparison.make(call)
     answers = comparison.answers
     comparison.dispose()
-    done = run(python(calls, answers, "", {"kind": "directory"}, 'a \\ title with "quotes"'), tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(": kind directory\n")
+    result = run(python(calls, answers, "", {"kind": "directory"}, 'a \\ title with "quotes"'), tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith(": kind directory\n")
     program = c(calls, answers, "", {"kind": "directory"}, "a title")
     assert bool(program) == (theme.name not in ("locks of processes", "mappings of processes", "syncs"))
     if program and COMPILES:
-        done = run_c(program, tmp_path)
-        assert done.returncode == 0, done.stdout
-        assert done.stdout.endswith(": kind: directory\n")
+        result = run_c(program, tmp_path)
+        assert result.returncode == 0, result.stdout
+        assert result.stdout.endswith(": kind: directory\n")
 
 
 @pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.at_once], ids=lambda theme: theme.name)
@@ -70,13 +70,13 @@ def test_a_script_of_two_processes_knows_all_possible_answers(tmp_path: Path, th
     )
     possible = comparison._possible(histories)
     comparison.dispose()
-    done = run(python(calls, answers, "", {}, "", possible), tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.endswith("]\n")
-    done = run(python(calls, answers, "", {}, "", [["other"]]), tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
+    result = run(python(calls, answers, "", {}, "", possible), tmp_path)
+    assert result.returncode == 0
+    assert result.stdout.endswith("]\n")
+    result = run(python(calls, answers, "", {}, "", [["other"]]), tmp_path)
+    assert (result.returncode, result.stderr) == (1, "")
     # Words follow the list of the answers.
-    assert not done.stdout.endswith("]\n")
+    assert not result.stdout.endswith("]\n")
 
 
 def test_a_directory_has_no_positions_and_mappings_since_its_size_is_the_filesystems_choice(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def test_a_directory_has_no_positions_and_mappings_since_its_size_is_the_filesys
 
 def test_a_script_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) -> None:
     calls = [Call("open", (0, "a", "RDWR CREAT", 0o644)), Call("pwrite", (0, 0, 10, 1))]
-    done = run(python(calls, ["done", "9"], "a", {"size": 10, "content": b"x"}, ""), tmp_path)
-    assert done.returncode == 1
-    assert re.search(r"pwrite\(0, 0, 10, 1\): 10 .*\b9\n", done.stdout)
-    assert "a: size 10\n" in done.stdout
-    assert re.search(r"a: content 10 bytes, crc32 \w+ .*\b1 bytes, crc32 ", done.stdout)
-    assert done.stderr == ""
+    result = run(python(calls, ["done", "9"], "a", {"size": 10, "content": b"x"}, ""), tmp_path)
+    assert result.returncode == 1
+    assert re.search(r"pwrite\(0, 0, 10, 1\): 10 .*\b9\n", result.stdout)
+    assert "a: size 10\n" in result.stdout
+    assert re.search(r"a: content 10 bytes, crc32 \w+ .*\b1 bytes, crc32 ", result.stdout)
+    assert result.stderr == ""
     assert run(python(calls, ["done", "10"], "b", {"size": 1}, ""), tmp_path).returncode == 1
 
 
@@ -109,9 +109,9 @@ def test_a_script_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) 
 def test_a_program_in_c_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) -> None:
     calls = [Call("open", (0, "a", "RDWR CREAT", 0o644)), Call("pwrite", (0, 0, 10, 1)), Call("symlink", ("a", "s"))]
     expected = {"size": 10, "content": data(10, 1), "links": 1, "mode": "644", "owner": f"{os.getuid()}:{os.getgid()}"}
-    done = run_c(c(calls, ["done", "10", "done"], "a", {**expected, "kind": "file", "mtime": "now"}, ""), tmp_path)
-    assert done.returncode == 0, done.stdout
-    done = run_c(c(calls, ["done", "9", "done"], "s", {"target": "b"}, ""), tmp_path)
-    assert done.returncode == 1
-    assert re.search(r"pwrite\(.*\): 10 .*\b9\n", done.stdout)
-    assert re.search(r"s: target: a .*\bb\n", done.stdout)
+    result = run_c(c(calls, ["done", "10", "done"], "a", {**expected, "kind": "file", "mtime": "now"}, ""), tmp_path)
+    assert result.returncode == 0, result.stdout
+    result = run_c(c(calls, ["done", "9", "done"], "s", {"target": "b"}, ""), tmp_path)
+    assert result.returncode == 1
+    assert re.search(r"pwrite\(.*\): 10 .*\b9\n", result.stdout)
+    assert re.search(r"s: target: a .*\bb\n", result.stdout)

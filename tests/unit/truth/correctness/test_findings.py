@@ -118,10 +118,10 @@ def test_built_in_faults_are_of_layers_and_scenarios_that_exist() -> None:
 
 
 def test_only_findings_of_its_kind_are_explained_by_a_fault() -> None:
-    found = [
+    findings_of_search = [
         Finding(kind, kind) for kind in ("pwrite: content (linked, open)", "fsync: EIO (unlinked)", "write: content")
     ]
-    explained = explain(found, [KnownFault(LINK, "1.4.1"), KnownFault(SYNC, "1.4.1")])
+    explained = explain(findings_of_search, [KnownFault(LINK, "1.4.1"), KnownFault(SYNC, "1.4.1")])
     assert [*explained.by_fault] == [LINK]
     assert [finding.kind for finding in explained.new] == ["fsync: EIO (unlinked)", "write: content"]
     assert [fault.fault for fault in explained.not_shown] == [SYNC]
@@ -274,7 +274,7 @@ def test_a_limit_of_holes_permits_only_holes_to_be_refused(tmp_path: Path, how: 
 def searched(compared: Callable[[], Comparison], theme: str, seed: int) -> list[str]:
     """The kinds of differences that one turn finds."""
     search = Search(compared, lambda: None, PATIENT)
-    search.run([each for each in THEMES if each.name == theme], seed, 0)
+    search.run([one_theme for one_theme in THEMES if one_theme.name == theme], seed, 0)
     return [difference.kind for difference in search.differences]
 
 

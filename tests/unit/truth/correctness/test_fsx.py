@@ -40,7 +40,7 @@ def test_what_is_wrong_and_when_it_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "shown"),
+    ("code", "output", "shown"),
     [
         (1, "Error reading config file\n", r"exit code 1: Error reading config file"),
         (1, "", r"exit code 1: \S"),
@@ -51,9 +51,9 @@ def test_what_is_wrong_and_when_it_was_seen() -> None:
         (1, "short write: 0x35c9 bytes\nUsing seed 5\nLOG DUMP\n8 WRITE\n9 WRITE", "short write: 0x35c9 bytes$"),
     ],
 )
-def test_what_says_nothing_of_the_file_is_an_error(code: int, said: str, shown: str) -> None:
+def test_what_says_nothing_of_the_file_is_an_error(code: int, output: str, shown: str) -> None:
     with pytest.raises(FsxError, match=f"^fsx: .*{shown}"):
-        difference(done(code, said))
+        difference(done(code, output))
 
 
 def test_what_a_stack_lacks_is_left_out() -> None:

@@ -56,8 +56,8 @@ def test_the_commands_know_the_two_mounts_and_leave_others_alone(tmp_path: Path)
         xfstests.prepare(top, place)
 
         def run(name: str, *words: str) -> str:
-            done = subprocess.run([top / "bin" / name, *words], capture_output=True, text=True, check=True)
-            return done.stdout.strip()
+            result = subprocess.run([top / "bin" / name, *words], capture_output=True, text=True, check=True)
+            return result.stdout.strip()
 
         assert run("mount", "-t", "fuse", "fsstack-test", f"{top}/test") == f"mount --bind {place}/test {top}/test"
         assert "remount,bind,ro" in run("mount", "-o", "remount,ro", f"{top}/scratch")

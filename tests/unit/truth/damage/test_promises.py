@@ -57,16 +57,16 @@ class Model:
     def crashed(self, draw: random.Random) -> dict[str, bytes]:
         """What may be left: the directory at some moment since its sync, and of each file its synced bytes under any
         part of what was written since."""
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for name, file in draw.choice(self.directories).items():
-            left: bytes = file["synced"]  # type: ignore[assignment]
+            content: bytes = file["synced"]  # type: ignore[assignment]
             for offset, data in file["since"]:  # type: ignore[attr-defined]
                 if draw.random() < 0.6:
                     start = draw.randrange(len(data) + 1)
                     stop = draw.randint(start, len(data))
-                    left = over(left, offset + start, data[start:stop])
-            found[name] = left
-        return found
+                    content = over(content, offset + start, data[start:stop])
+            contents[name] = content
+        return contents
 
 
 def without(write: tuple[int, bytes], operation: Operation) -> list[tuple[int, bytes]]:
@@ -83,9 +83,9 @@ def over(old: bytes, offset: int, data: bytes) -> bytes:
     return old.ljust(offset, b"\0")[:offset] + data + old[offset + len(data) :]
 
 
-def at(operations: list[Operation], done: int) -> Model:
+def at(operations: list[Operation], number: int) -> Model:
     model = Model()
-    for index, operation in enumerate(operations[:done]):
+    for index, operation in enumerate(operations[:number]):
         model.do(index, operation)
     return model
 
@@ -94,20 +94,24 @@ def at(operations: list[Operation], done: int) -> Model:
 @given(st.integers(0, 1 << 30), st.integers(0, 1 << 30), st.floats(0, 1))
 def test_all_that_a_filesystem_may_leave_is_accepted(which: int, how: int, part: float) -> None:
     operations = plan(which, 40)
-    done = int(part * len(operations))
+    number = int(part * len(operations))
     history = History(SEED, operations)
-    left = at(operations, done).crashed(random.Random(how))
-    assert history.broken(left, done) == []
-    if done < len(operations):
+    contents = at(operations, number).crashed(random.Random(how))
+    assert history.broken(contents, number) == []
+    if number < len(operations):
         # The next operation may have begun, and may have had its effect.
-        next_one = at(operations, done)
-        if not operations[done].kind.startswith("sync"):
-            next_one.do(done, operations[done])
-        assert history.broken(next_one.crashed(random.Random(how)), done) == []
+        next_one = at(operations, number)
+        if not operations[number].kind.startswith("sync"):
+            next_one.do(number, operations[number])
+        assert history.broken(next_one.crashed(random.Random(how)), number) == []
 
 
-def kinds(operations: list[Operation], found: Mapping[str, bytes | Unreadable], done: int | None = None) -> set[Kind]:
-    return {each.kind for each in History(SEED, operations).broken(found, len(operations) if done is None else done)}
+def kinds(
+    operations: list[Operation], contents: Mapping[str, bytes | Unreadable], number: int | None = None
+) -> set[Kind]:
+    return {
+        loss.kind for loss in History(SEED, operations).broken(contents, len(operations) if number is None else number)
+    }
 
 
 SAVE = [Operation("write", "a", "", 0, 1000), Operation("sync", "a"), Operation("sync directory")]
@@ -119,27 +123,34 @@ SAVED = content(SEED, 0, 1000)
 def test_each_byte_that_was_synced_must_be_there(which: int, place: int) -> None:
     # The plan goes on with other files of other numbers.
     later = [
-        Operation(each.kind, f"{each.name}x" if each.name else "", f"{each.to}x", each.offset, each.length, each.how)
-        for each in plan(which, 20)
+        Operation(
+            operation.kind,
+            f"{operation.name}x" if operation.name else "",
+            f"{operation.to}x",
+            operation.offset,
+            operation.length,
+            operation.how,
+        )
+        for operation in plan(which, 20)
     ]
     operations = [*SAVE, *later]
-    left = at(operations, len(operations)).crashed(random.Random(which))
-    assert left["a"] == SAVED
+    contents = at(operations, len(operations)).crashed(random.Random(which))
+    assert contents["a"] == SAVED
     wrong = bytes([(SAVED[place] + 1 + which % 255) % 256])
     altered = over(SAVED, place, wrong)
     # A zero is what a write that never came leaves; anything else comes from nowhere.
     expected = {Kind.LOST} if wrong == b"\0" else {Kind.LOST, Kind.INVENTED}
-    assert kinds(operations, {**left, "a": altered}) == expected
-    assert kinds(operations, {**left, "a": SAVED[:place]}) == {Kind.LOST}
-    assert kinds(operations, {**left, "a": SAVED + b"\0"}) == {Kind.INVENTED}
-    assert kinds(operations, {name: data for name, data in left.items() if name != "a"}) == {Kind.LOST}
-    assert kinds(operations, {**left, "a": Unreadable("EIO")}) == {Kind.LOST, Kind.UNREADABLE}
-    assert kinds(operations, {**left, "never": b""}) == {Kind.INVENTED}
+    assert kinds(operations, {**contents, "a": altered}) == expected
+    assert kinds(operations, {**contents, "a": SAVED[:place]}) == {Kind.LOST}
+    assert kinds(operations, {**contents, "a": SAVED + b"\0"}) == {Kind.INVENTED}
+    assert kinds(operations, {name: data for name, data in contents.items() if name != "a"}) == {Kind.LOST}
+    assert kinds(operations, {**contents, "a": Unreadable("EIO")}) == {Kind.LOST, Kind.UNREADABLE}
+    assert kinds(operations, {**contents, "never": b""}) == {Kind.INVENTED}
 
 
 def test_until_it_is_synced_nothing_is_promised() -> None:
-    for done in range(3):
-        assert kinds(SAVE, {}, done) == set()
+    for number in range(3):
+        assert kinds(SAVE, {}, number) == set()
     # The file's own fsync does not promise its name; but if it is there, it is whole.
     assert kinds(SAVE, {"a": b""}, 1) == set()
     assert kinds(SAVE, {"a": Unreadable("EIO")}, 1) == {Kind.UNREADABLE}

@@ -82,11 +82,11 @@ def test_encrypted_contents_are_what_changes_in_one_piece() -> None:
 def test_a_name_is_one_letter_off_and_not_that_of_another_file(name: str, seed: int) -> None:
     parent, _, last = name.rpartition("/")
     taken = {name, *(f"{parent}/{letter}{last[1:]}".lstrip("/") for letter in "ABCDEFGH")}
-    found = rot.misnamed(random.Random(seed), name, taken)
-    assert found not in taken
-    assert len(found) == len(name)
-    assert sum(one != other for one, other in zip(found, name)) == 1
-    assert found.rpartition("/")[0] == parent
+    name_of_copy = rot.misnamed(random.Random(seed), name, taken)
+    assert name_of_copy not in taken
+    assert len(name_of_copy) == len(name)
+    assert sum(one != other for one, other in zip(name_of_copy, name)) == 1
+    assert name_of_copy.rpartition("/")[0] == parent
 
 
 @given(st.binary(max_size=20), st.integers(0, 40))
@@ -165,8 +165,8 @@ class Mending(Keeping):
         if not (known := COPIES.get(place.path)):
             COPIES[place.path] = medium.read(place)
             return CheckResult(True, "copied")
-        found = medium.restore(place, known)
-        return CheckResult(not found.changed(known), "compared")
+        is_restored = medium.restore(place, known)
+        return CheckResult(not is_restored.changed(known), "compared")
 
 
 COPIES: dict[Path, Image] = {}
@@ -245,12 +245,12 @@ def test_what_a_scrub_puts_back_is_corrected(tmp_path: Path) -> None:
 
 
 def test_flips_are_those_of_the_seed(tmp_path: Path) -> None:
-    told = []
+    messages = []
     for number, seed in enumerate((3, 3, 4)):
         (tmp_path / str(number)).mkdir()
         with begun(tmp_path / str(number), "keeping", seed) as rotting:
-            told.append(rotting.flips("contents", 4).stories)
-    assert told[0] == told[1] != told[2]
+            messages.append(rotting.flips("contents", 4).stories)
+    assert messages[0] == messages[1] != messages[2]
 
 
 @dataclass(frozen=True)

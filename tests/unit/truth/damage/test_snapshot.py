@@ -36,12 +36,12 @@ def test_what_is_written_for_a_seed_is_always_the_same_and_no_sector_is_there_tw
 
 
 def test_all_that_was_written_is_read(tree: Path) -> None:
-    found = look(tree)
-    assert found.errors == {}
-    assert {"large-0", "large-1", "link", "directory-3/below", "."} < found.entries.keys()
+    entries = look(tree)
+    assert entries.errors == {}
+    assert {"large-0", "large-1", "link", "directory-3/below", "."} < entries.entries.keys()
     for name, content in snapshot.files(SHAPE, 7).items():
-        assert found.entries[name].contents == snapshot.digest_of(content)
-    assert snapshot.judge(found.entries, look(tree))[0] is Effect.UNNOTICED
+        assert entries.entries[name].contents == snapshot.digest_of(content)
+    assert snapshot.judge(entries.entries, look(tree))[0] is Effect.UNNOTICED
 
 
 def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
@@ -53,7 +53,7 @@ def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alter", "effect", "said"),
+    ("alter", "effect", "reason"),
     [
         (lambda tree: (tree / "large-1").write_bytes(bytes(20_000)), Effect.WRONG, r"large-1: .*\bcontents"),
         (lambda tree: (tree / "large-1").chmod(0o640), Effect.WRONG, r"large-1: .*\bmode"),
@@ -64,12 +64,12 @@ def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
         (lambda tree: (tree / "large-0").unlink(), Effect.MISSING, "large-0$"),
     ],
 )
-def test_what_is_not_as_it_was_is_told(tree: Path, alter: object, effect: Effect, said: str) -> None:
+def test_what_is_not_as_it_was_is_told(tree: Path, alter: object, effect: Effect, reason: str) -> None:
     before = look(tree).entries
     alter(tree)  # type: ignore[operator]
-    found, why = snapshot.judge(before, look(tree))
-    assert found is effect
-    assert re.match(said, why)
+    effect_seen, why = snapshot.judge(before, look(tree))
+    assert effect_seen is effect
+    assert re.match(reason, why)
 
 
 def test_an_error_is_part_of_what_is_seen(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,9 @@ ENTRIES = st.dictionaries(st.sampled_from("abcdef"), st.builds(Entry, st.integer
 
 
 @given(ENTRIES, ENTRIES, st.sets(st.sampled_from("abcdef")))
-def test_the_worst_that_was_seen_counts(written: dict[str, Entry], found: dict[str, Entry], failed: set[str]) -> None:
+def test_the_worst_that_was_seen_counts(written: dict[str, Entry], entries: dict[str, Entry], failed: set[str]) -> None:
     read = Snapshot(
-        {name: entry for name, entry in found.items() if name not in failed}, dict.fromkeys(failed, "broken")
+        {name: entry for name, entry in entries.items() if name not in failed}, dict.fromkeys(failed, "broken")
     )
     effect, why = snapshot.judge(written, read)
     missing = {name: entry for name, entry in written.items() if name not in read.entries}

@@ -30,17 +30,17 @@ def write(first: int, count: int, text: bytes) -> Entry:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for number in range(draw(st.integers(0, 12))):
         first, count = draw(sizes)
         kind = draw(st.sampled_from(Kind))
         if kind is Kind.WRITE:
-            found.append(write(first, count, b"write %d " % number))
+            entries.append(write(first, count, b"write %d " % number))
         elif kind is Kind.ZERO:
-            found.append(Entry(kind, first * SECTOR, count * SECTOR))
+            entries.append(Entry(kind, first * SECTOR, count * SECTOR))
         else:
-            found.append(Entry(kind, mark=str(number)) if kind is Kind.MARK else Entry(kind))
-    return found
+            entries.append(Entry(kind, mark=str(number)) if kind is Kind.MARK else Entry(kind))
+    return entries
 
 
 def logged(log: Log, entries: Sequence[Entry]) -> None:
@@ -72,7 +72,8 @@ def test_what_is_logged_is_read_again_also_what_is_added_later(
             return entries
         times = sector // SECTOR
         return [
-            Entry(each.kind, each.offset * times, each.length * times, each.data * times, each.mark) for each in entries
+            Entry(entry.kind, entry.offset * times, entry.length * times, entry.data * times, entry.mark)
+            for entry in entries
         ]
 
     with tempfile.TemporaryDirectory() as directory:
@@ -93,7 +94,7 @@ def test_a_log_is_in_the_format_of_dm_log_writes(tmp_path: Path) -> None:
     assert numbers == [0x6A736677736872, 1, 3]
     assert int.from_bytes(log[24:28], "little") == 512
     entries = [
-        [int.from_bytes(log[at + each : at + each + 8], "little") for each in range(0, 32, 8)]
+        [int.from_bytes(log[at + offset : at + offset + 8], "little") for offset in range(0, 32, 8)]
         for at in (512, 1536, 2048)
     ]
     assert entries == [[3, 1, 0, 0], [0, 0, 8, 4], [0, 0, 1, 0]]
@@ -156,12 +157,12 @@ def allowed(entries: Sequence[Entry], cut: int) -> Iterator[set[bytes]]:
     flushed = max((number for number, entry in enumerate(entries[:cut]) if entry.kind is Kind.FLUSH), default=0)
     before = played(entries[:flushed])
     for start in range(0, SECTORS * SECTOR, SECTOR):
-        found = {before[start : start + SECTOR]}
+        contents_of_sector = {before[start : start + SECTOR]}
         for entry in entries[flushed:cut]:
             if entry.kind in (Kind.WRITE, Kind.ZERO) and entry.offset <= start < entry.offset + entry.length:
                 data = entry.data or bytes(entry.length)
-                found.add(data[start - entry.offset :][:SECTOR])
-        yield found
+                contents_of_sector.add(data[start - entry.offset :][:SECTOR])
+        yield contents_of_sector
 
 
 @settings(max_examples=50)
@@ -173,16 +174,16 @@ def test_a_cut_leaves_in_each_sector_what_was_flushed_or_was_written_to_it_since
     cuts = [Cut(place, data.draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])), f"{seed}/{place}") for place in places]
     for (cut, image), meant in zip(left_by(cuts, entries, SECTOR), cuts, strict=True):
         assert cut == meant
-        left = contents(image)
-        sectors = [left[start : start + SECTOR] for start in range(0, len(left), SECTOR)]
+        content = contents(image)
+        sectors = [content[start : start + SECTOR] for start in range(0, len(content), SECTOR)]
         assert all(sector in states for sector, states in zip(sectors, allowed(entries, cut.entries), strict=True))
         if cut.keep_probability == 1:
-            assert left == played(entries[: cut.entries])
+            assert content == played(entries[: cut.entries])
         if cut.keep_probability == 0:
             flushed = max(
-                (index for index, each in enumerate(entries[: cut.entries]) if each.kind is Kind.FLUSH), default=0
+                (index for index, entry in enumerate(entries[: cut.entries]) if entry.kind is Kind.FLUSH), default=0
             )
-            assert left == played(entries[:flushed])
+            assert content == played(entries[:flushed])
 
 
 def test_all_that_may_happen_to_two_writes_does() -> None:
@@ -194,7 +195,7 @@ def test_all_that_may_happen_to_two_writes_does() -> None:
     }
     texts = itertools.product([b"old0;", b"a0;"], [b"", b"a1;", b"b0;"], [b"", b"b1;"])
     # Also those in which a write is there in part, and the later one is not where both wrote.
-    assert seen == {b"".join(text.ljust(SECTOR, b"." if text else b"\0") for text in each) for each in texts}
+    assert seen == {b"".join(text.ljust(SECTOR, b"." if text else b"\0") for text in sectors) for sectors in texts}
 
 
 @settings(max_examples=50)
@@ -210,28 +211,28 @@ def test_a_disk_without_a_cache_loses_no_more_than_its_queue(entries: list[Entry
 def test_a_write_tears_at_the_sectors_of_the_disk() -> None:
     entries = [write(4, 16, b"w")]
     for tear, pieces in ((512, 16), (4096, 3)):
-        left = {
+        contents_after = {
             contents(image)
             for seed in range(400)
             for _, image in left_by([Cut(1, 0.9, str(seed), tear=tear)], entries, SECTOR)
         }
-        borders = {at for image in left for at in range(5, 20) if sector(image, at - 1) != sector(image, at)}
-        assert len(left) > pieces
+        borders = {at for image in contents_after for at in range(5, 20) if sector(image, at - 1) != sector(image, at)}
+        assert len(contents_after) > pieces
         assert all((at * SECTOR) % tear == 0 for at in borders)
 
 
 def test_a_write_is_not_torn_within_the_superblock() -> None:
     entries = [write(0, 8, b"w")]
     untorn = range(2 * SECTOR, 4 * SECTOR)
-    left = {
+    contents_after = {
         tuple(sector(contents(image), at) for at in range(8))
         for seed in range(400)
         for _, image in left_by([Cut(1, 0.9, str(seed))], entries, SECTOR, untorn=untorn)
     }
-    assert {sectors[2] for sectors in left} == {True, False}
-    assert all(sectors[2] == sectors[3] for sectors in left)
-    assert {sectors[1:3] for sectors in left} > {(True, False), (False, True)}
-    assert {sectors[3:5] for sectors in left} > {(True, False), (False, True)}
+    assert {sectors[2] for sectors in contents_after} == {True, False}
+    assert all(sectors[2] == sectors[3] for sectors in contents_after)
+    assert {sectors[1:3] for sectors in contents_after} > {(True, False), (False, True)}
+    assert {sectors[3:5] for sectors in contents_after} > {(True, False), (False, True)}
 
 
 def sector(image: bytes, number: int) -> bool:
@@ -252,17 +253,17 @@ def test_a_cut_of_what_follows_begins_with_the_device_as_it_was(before: list[Ent
 @settings(max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 200), st.integers(1, 40), st.integers())
 def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, count: int, seed: int) -> None:
-    found = cuts_between(first, first + length, count, str(seed))
-    assert found == cuts_between(first, first + length, count, str(seed))
-    places = [cut.entries for cut in found]
+    cuts = cuts_between(first, first + length, count, str(seed))
+    assert cuts == cuts_between(first, first + length, count, str(seed))
+    places = [cut.entries for cut in cuts]
     assert places == sorted(places)
     assert first <= places[0]
     assert places[-1] == first + length
-    assert len({cut.seed for cut in found}) == count
+    assert len({cut.seed for cut in cuts}) == count
     if count % 6 == 0:
-        assert [(cut.keep_probability, cut.queue > 0) for cut in found].count((0.0, False)) == count // 6
-        assert [cut.keep_probability for cut in found].count(1.0) == count // 6
-        assert sum(cut.queue > 0 for cut in found) == count // 3
+        assert [(cut.keep_probability, cut.queue > 0) for cut in cuts].count((0.0, False)) == count // 6
+        assert [cut.keep_probability for cut in cuts].count(1.0) == count // 6
+        assert sum(cut.queue > 0 for cut in cuts) == count // 3
 
 
 @settings(max_examples=50)
@@ -270,10 +271,10 @@ def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, c
 def test_some_cuts_follow_a_sync_and_keep_nothing_else(
     length: int, count: int, moments: set[int], every: int, seed: int
 ) -> None:
-    found = cuts_between(0, length, count, str(seed), sorted(moments), every)
-    assert [cut.entries for cut in found] == sorted(cut.entries for cut in found)
-    assert found[-1].entries == length
-    for number, cut in enumerate(found[:-1]):
+    cuts = cuts_between(0, length, count, str(seed), sorted(moments), every)
+    assert [cut.entries for cut in cuts] == sorted(cut.entries for cut in cuts)
+    assert cuts[-1].entries == length
+    for number, cut in enumerate(cuts[:-1]):
         near = moments & set(range(length * number // count, length * (number + 1) // count))
         if near and number % every == 0:
             assert (cut.entries in near, cut.keep_probability, cut.queue) == (True, 0.0, 0)

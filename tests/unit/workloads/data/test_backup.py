@@ -56,7 +56,7 @@ def test_the_archive_holds_what_its_description_says(backup: Backup) -> None:
     tree = [member for member in members if member.name.startswith("machines/") and not member.isdir()]
     assert [member.name for member in tree] == [backup.tree_path(name) for name in range(backup.tree_files)]
     targets = [backup.target(name) for name in range(backup.tree_files)]
-    assert [member.linkname for member in tree] == [files[each] if each is not None else "" for each in targets]
+    assert [member.linkname for member in tree] == [files[target] if target is not None else "" for target in targets]
     assert sum(member.islnk() for member in tree) == backup.links
     assert sum(member.isreg() and member.size == 0 for member in tree) == backup.empty_files
     counts = collections.Counter(targets)

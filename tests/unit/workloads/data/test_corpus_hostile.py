@@ -31,8 +31,8 @@ with corpus._replacing(Path(sys.argv[1]) / "big") as out:
 
 
 def test_nothing_of_an_unfinished_file_stays_after_a_kill(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
-    assert done.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert result.returncode == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == []
 
 
