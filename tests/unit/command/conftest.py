@@ -8,12 +8,15 @@ import pytest
 
 from pytest_fsstack.command import main
 
-Said = Callable[..., str]
+RunCommand = Callable[..., str]
 
 
 @pytest.fixture
-def said(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> Said:
-    """What a subcommand prints, standard error last. The module's `COMMAND`, if it has one, comes first."""
+def run_command(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> RunCommand:
+    """Return a function that runs a subcommand and returns its output, standard error last.
+
+    The module's `COMMAND`, if it has one, comes first.
+    """
     command = getattr(request.module, "COMMAND", ())
 
     def run(*words: object, code: int = 0) -> str:

@@ -21,7 +21,7 @@ from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Results
 from tests.chains import a_chain
-from tests.unit.command.conftest import Said
+from tests.unit.command.conftest import RunCommand
 
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)
 #: The line of a change: its direction, the time of its first run, and the commit.
@@ -48,7 +48,9 @@ def write(directory: Path, runs: Sequence[Results], machine: str = "a" * 32) -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_thirty_nights_with_two_changes_show_the_two_and_no_other(tmp_path: Path, said: Said, seed: int) -> None:
+def test_thirty_nights_with_two_changes_show_the_two_and_no_other(
+    tmp_path: Path, run_command: RunCommand, seed: int
+) -> None:
     """One stack gets slower in the eleventh night, another faster in the twenty-first; a third stays as it is."""
     noise = random.Random(seed)
     nights = [
@@ -59,7 +61,7 @@ def test_thirty_nights_with_two_changes_show_the_two_and_no_other(tmp_path: Path
         for number, each in enumerate(nights)
     ]
     write(tmp_path, runs)
-    out = said("trend", tmp_path, "--smallest", "2%")
+    out = run_command("trend", tmp_path, "--smallest", "2%")
     assert CHANGE.findall(out) == [
         ("+", "2026-01-11T02:00:00+00:00", "101010101010"),
         ("-", "2026-01-21T02:00:00+00:00", "202020202020"),
@@ -67,12 +69,12 @@ def test_thirty_nights_with_two_changes_show_the_two_and_no_other(tmp_path: Path
     assert [len(CHANGE.findall(section)) for section in out.split("\n\n")[1:4]] == [1, 1, 0]
 
 
-def test_identical_runs_have_no_change_and_no_warning(tmp_path: Path, said: Said) -> None:
+def test_identical_runs_have_no_change_and_no_warning(tmp_path: Path, run_command: RunCommand) -> None:
     write(tmp_path, [night(number, {"luks": 0.3}) for number in range(12)])
-    assert not CHANGE.search(said("trend", tmp_path))
+    assert not CHANGE.search(run_command("trend", tmp_path))
 
 
-def test_a_change_has_its_size_date_commit_figures_and_what_differs(tmp_path: Path, said: Said) -> None:
+def test_a_change_has_its_size_date_commit_figures_and_what_differs(tmp_path: Path, run_command: RunCommand) -> None:
     write(tmp_path, [night(number, {"luks": 0.3 if number < 10 else 0.43}) for number in range(20)])
     expected = [
         r"machine a{32}: 20 \w+ 20 runs",
@@ -84,33 +86,33 @@ def test_a_change_has_its_size_date_commit_figures_and_what_differs(tmp_path: Pa
         r"    .*\bkernel\.release: 6\.1 -> 6\.12",
         r"",
     ]
-    lines = said("trend", tmp_path).splitlines()
+    lines = run_command("trend", tmp_path).splitlines()
     assert len(lines) == len(expected)
     assert [line for line, pattern in zip(lines, expected) if not re.fullmatch(pattern, line)] == []
-    out = said("trend", tmp_path, "--figures")
+    out = run_command("trend", tmp_path, "--figures")
     assert re.search(r"^write on ext4: 1\.04 s .*\b20 runs$", out, re.MULTILINE)
     assert "commit 101010101010: 1.35 s -> 1.48 s" in out
 
 
-def test_the_metrics_are_those_of_a_comparison_unless_all_are_wanted(tmp_path: Path, said: Said) -> None:
+def test_the_metrics_are_those_of_a_comparison_unless_all_are_wanted(tmp_path: Path, run_command: RunCommand) -> None:
     runs = [night(number, {"luks": 0.3}) for number in range(2)]
     write(tmp_path, runs)
-    assert "used_bytes" not in said("trend", tmp_path)
+    assert "used_bytes" not in run_command("trend", tmp_path)
     used = r"^write on luks \(used_bytes\): 0\.0 % .*\b{} runs$"
-    assert re.search(used.format(2), said("trend", tmp_path, "--all"), re.MULTILINE)
+    assert re.search(used.format(2), run_command("trend", tmp_path, "--all"), re.MULTILINE)
     (chain,) = runs[1].chains
     judge_all(chain, "write", "luks", Budget("used_bytes", overhead=0.5))
     write(tmp_path, runs[1:])
-    assert re.search(used.format(3), said("trend", tmp_path), re.MULTILINE)
+    assert re.search(used.format(3), run_command("trend", tmp_path), re.MULTILINE)
 
 
-def test_what_does_not_belong_to_it_is_left_out_with_the_reason(tmp_path: Path, said: Said) -> None:
+def test_what_does_not_belong_to_it_is_left_out_with_the_reason(tmp_path: Path, run_command: RunCommand) -> None:
     runs = [night(number, {"luks": 0.3}) for number in range(4)]
     runs += [night(5, {"luks": 9.0}, interrupted="Ctrl-C"), night(0, {"luks": 9.0}, scale="paper")]
     path = write(tmp_path, runs)
     with path.open("a") as file:
         file.write('{"torn')
-    out = said("trend", tmp_path)
+    out = run_command("trend", tmp_path)
     for pattern in (
         r"machine a{32}: 4 \w+ 6 runs",
         r"  .*: 1, .*\bearly\b.*",
@@ -152,23 +154,25 @@ def test_machines_are_apart_and_a_terminal_without_unicode_is_served(
     ],
 )
 def test_wrong_usage_is_a_sentence(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("empty", "full"):
         Path(name).mkdir()
     write(Path("full"), [night(0, {"luks": 0.3})])
-    out = said(*words, code=4)
+    out = run_command(*words, code=4)
     assert re.match(f"fsstack: {message}", out)
     assert len(out.splitlines()) == 1
 
 
-def test_a_history_without_an_overhead_is_told(tmp_path: Path, said: Said) -> None:
+def test_a_history_without_an_overhead_is_told(tmp_path: Path, run_command: RunCommand) -> None:
     write(tmp_path, [night(0, {})])
-    assert re.search(rf"^fsstack: trend: {tmp_path}: .*\boverhead\b", said("trend", tmp_path, code=4), re.MULTILINE)
+    assert re.search(
+        rf"^fsstack: trend: {tmp_path}: .*\boverhead\b", run_command("trend", tmp_path, code=4), re.MULTILINE
+    )
 
 
-def test_what_is_old_is_removed_and_the_rest_stays_as_it_is(tmp_path: Path, said: Said) -> None:
+def test_what_is_old_is_removed_and_the_rest_stays_as_it_is(tmp_path: Path, run_command: RunCommand) -> None:
     now = datetime.now(timezone.utc)
     runs = [
         night(0, {"luks": 0.3}, start=(now - timedelta(days=days)).isoformat(timespec="seconds") if days else "")
@@ -179,12 +183,12 @@ def test_what_is_old_is_removed_and_the_rest_stays_as_it_is(tmp_path: Path, said
     with path.open("a") as file:
         file.write(f"no JSON\n{newer}\ntorn")
     lines = path.read_text().splitlines()
-    told = rf"{path}: 2 \D+, 3 \D+; 12 bytes .* {aside_of(path)}\n"
-    assert re.fullmatch(told, said("prune", tmp_path, "--keep", "365d"))
+    report = rf"{path}: 2 \D+, 3 \D+; 12 bytes .* {aside_of(path)}\n"
+    assert re.fullmatch(report, run_command("prune", tmp_path, "--keep", "365d"))
     assert path.read_text().splitlines() == [lines[1], lines[2], newer]
     assert aside_of(path).read_text() == "no JSON\ntorn\n"
     before = path.stat()
-    assert re.fullmatch(rf"{path}: 0 \D+, 3 [^;\d]+\n", said("prune", tmp_path, "--keep", "365d"))
+    assert re.fullmatch(rf"{path}: 0 \D+, 3 [^;\d]+\n", run_command("prune", tmp_path, "--keep", "365d"))
     assert path.stat().st_ino == before.st_ino
     append(path, saved.line(runs[1]))
     assert len(read(path).runs) == 3
@@ -192,7 +196,7 @@ def test_what_is_old_is_removed_and_the_rest_stays_as_it_is(tmp_path: Path, said
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_gate_is_red_in_the_night_of_the_regression_and_green_in_the_others(
-    tmp_path: Path, said: Said, seed: int
+    tmp_path: Path, run_command: RunCommand, seed: int
 ) -> None:
     """The regression is accepted by a new directory, which judges again from its sixth run on."""
     noise = random.Random(seed)

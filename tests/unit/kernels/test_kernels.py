@@ -266,7 +266,7 @@ LACKS = st.builds(MissingRequirement, st.sampled_from(Missing), st.text(), st.te
 
 
 @given(
-    found=st.lists(st.tuples(st.text(), st.text(), st.lists(LACKS)), unique_by=lambda entry: entry[:2]),
+    missing=st.lists(st.tuples(st.text(), st.text(), st.lists(LACKS)), unique_by=lambda entry: entry[:2]),
     noise=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\r\n"))),
 )
 def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
