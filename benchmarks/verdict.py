@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from math import exp
 
-from benchmarks import boots, budgets, carry_over, estimates, hosts, missing, nights, repeats, rules, turns
+from benchmarks import boots, budgets, carry_over, estimates, hosts, missing, nights, repeats, rules, turns, winners
 from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, rates, session, share, sigma_of
 from pytest_fsstack.records.verdicts import Looks, Verdict
 
@@ -99,6 +99,7 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "estimates": estimates.coverage,
     "ticks": estimates.ticks,
     "missing": missing.table,
+    "winners": winners.table,
     "advice": estimates.advice,
     "carry-over": carry_over.table_of_notices,
     "carry-over-verdicts": carry_over.table_of_verdicts,

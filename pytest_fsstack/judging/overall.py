@@ -98,6 +98,13 @@ def geometric_mean(
     return Estimate(expm1(center), expm1(center + min(low, 0.0)), expm1(center + max(high, 0.0)), confidence, len(rows))
 
 
+def by_round(steps: Mapping[str, Mapping[int, float]], weights: Mapping[str, float] | None = None) -> dict[int, float]:
+    """Return the mean log-ratio of all steps in each round that has them, weighted as by `geometric_mean`."""
+    shares = _shares(list(steps), weights or {})
+    rounds = set.intersection(*(set(steps[step]) for step in shares))
+    return {number: fsum(share * steps[step][number] for step, share in shares.items()) for number in sorted(rounds)}
+
+
 def _shares(steps: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
     """Return the shares of the steps with a weight above 0, or of all steps if there are none. They add up to 1."""
     weighed = {step: weight for step in steps if (weight := of_step(weights, step, 1.0)) > 0}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
-from math import log, log1p
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, log, log1p
 
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import judge, overall, runs
-from pytest_fsstack.judging.verdict import GRID, log_ratios as logarithms, overhead_beside
+from pytest_fsstack.judging.verdict import GRID, judge as judge_ratios, log_ratios as logarithms, overhead_beside
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.names import kind_of, name_of
 from pytest_fsstack.records.readings import Derived, Ratios, Reading
 from pytest_fsstack.records.results import ChainResults, Results, worst
 from pytest_fsstack.records.sample import Metric
-from pytest_fsstack.records.verdicts import CarryOver, Estimate
+from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks
 
 #: The factor between the ratio of two medians and the overhead from which on they may contradict each other.
 _MUCH = 1.05
@@ -84,10 +84,55 @@ class Readings:
         """Return the cost over all steps of each stack that has all of them."""
         costs = {}
         for stack, steps in overall.with_all_steps(self.chain, self.estimate).items():
-            ratios = {step: self.log_ratios(step, stack, overall.main_metric(self.chain, step)) for step in steps}
             overheads = {step: estimate.overhead for step, estimate in steps.items()}
-            costs[stack] = overall.geometric_mean(ratios, overheads, weights)
+            costs[stack] = overall.geometric_mean(self._by_step(stack, steps), overheads, weights)
         return costs
+
+    def may_cost_least(self, stacks: Sequence[str], steps: Iterable[str], weights: Mapping[str, float]) -> list[str]:
+        """Return the first of some stacks, which has the lowest cost, and those that are not shown to cost more.
+
+        Each is compared with the first one in the same rounds, by the exact test of verdicts. Reports rank stacks by
+        their cost over all steps, so the ratio of a round is that over all steps too.
+        """
+        first, *others = stacks
+        lowest = self._by_round(first, steps, weights)
+        names, alpha = [first], self.chain.looks.alpha
+        for stack in others:
+            ratios = self._by_round(stack, steps, weights)
+            # The ratios of a reference itself are 1.
+            numbers = sorted(lowest.keys() & ratios.keys() if lowest and ratios else lowest or ratios)
+            more = {place: ratios.get(number, 0.0) - lowest.get(number, 0.0) for place, number in enumerate(numbers)}
+            if not more or judge_ratios(more, 0.0, Looks.fixed(len(more), alpha)).outcome != "fail":
+                names.append(stack)
+        return names
+
+    def lowest(
+        self, stack: str, cost: Estimate, steps: Iterable[str], weights: Mapping[str, float], of: int
+    ) -> Estimate:
+        """Return the cost of a stack over all steps, which is the lowest of some that may all be the lowest.
+
+        A cost that was chosen for being low tends to be lower than its truth. So the exact intervals of all of them hold
+        together (Bonferroni), whichever is chosen.
+        """
+        ratios = dict(enumerate(self._by_round(stack, steps, weights).values()))
+        alpha = (1 - overall.CONFIDENCE) / 2 / of
+        if not ratios:
+            return replace(cost, low=-1.0, high=inf, confidence=1 - 2 * alpha)
+        exact = judge_ratios(ratios, 0.0, Looks.fixed(len(ratios), alpha)).estimate
+        return replace(
+            exact,
+            overhead=cost.overhead,
+            low=min(exact.low, cost.overhead),
+            high=max(exact.high, cost.overhead),
+        )
+
+    def _by_round(self, stack: str, steps: Iterable[str], weights: Mapping[str, float]) -> Mapping[int, float]:
+        if stack == self.chain.reference(stack):
+            return {}
+        return overall.by_round(self._by_step(stack, steps), weights)
+
+    def _by_step(self, stack: str, steps: Iterable[str]) -> dict[str, Mapping[int, float]]:
+        return {step: self.log_ratios(step, stack, overall.main_metric(self.chain, step)) for step in steps}
 
     def _rounds(self, step: str, stack: str, metric: str) -> judge.Compared:
         key = (step, stack, metric)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pytest_fsstack import units
 from pytest_fsstack.judging import control, describe
 from pytest_fsstack.judging.describe import EMULATED
-from pytest_fsstack.judging.overall import main_metric, weights, with_all_steps
+from pytest_fsstack.judging.overall import CONFIDENCE, main_metric, weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
@@ -158,32 +158,44 @@ def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
         where = f"On {group.kernel}: " if group.kernel else ""
         headline, *details = _nothing(chain, group), ""
         if group.costs:
-            headline, *details = _least(chain, group)
+            headline, *details = _least(results, chain, group)
         yield Sentence(f"{where}{headline}", " ".join(filter(None, [*details, *_unmeasured(chain, group)])))
     if not every and chain.samples and not any(map(chain.is_emulated, chain.stacks)):
         yield Sentence(f"{chain.baseline} alone was measured, so nothing is compared.")
 
 
-def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
-    """Return which stack of a group costs least, how much, and which others may cost as little."""
-    best, *further = group.costs
-    name, reference = chain.stacks[best.stack].name, chain.stacks[group.reference].name
-    costs, equal = f"{_range(best, reference)}.", ""
-    if best.overall.has_interval and not best.overall.differs:
-        over_all = "over all steps, " if len(best.steps) > 1 else ""
-        equal = f"{over_all}no difference between {name} and {reference} is proven."
+def _least(results: Results, chain: ChainResults, group: Group) -> tuple[str, str, str]:
+    """Return which stacks of a group may cost least, and how much the first of them costs."""
+    readings, weight_of = Readings(chain), weights(results, chain)
+    costs, reference = {cost.stack: cost for cost in group.costs}, chain.stacks[group.reference].name
+    best, stacks = group.costs[0], list(costs)
     is_same_kind = chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts
-    if is_same_kind and best.overall.overhead > 0:
-        return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, _capitalized(equal)
-    if not further and not group.missing:
-        return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
-    equal = _capitalized(equal)
-    bounded = [cost for cost in further if cost.overall.has_interval]
-    rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
-    if rivals and best.overall.has_interval:
-        one = "that" if len(rivals) == 1 else "those"
-        equal = f"{equal} The interval of {name} overlaps with {one} of {first_names(rivals)}.".lstrip()
-    return f"Of the {group.name}, {name} costs least", costs, equal
+    ranked = list(stacks)
+    if is_same_kind:
+        ranked.insert(sum(cost.overall.overhead <= 0 for cost in group.costs), group.reference)
+    names = readings.may_cost_least(ranked, best.steps, weight_of)
+    candidates = [stack for stack in names if stack in costs] or readings.may_cost_least(stacks, best.steps, weight_of)
+    shown = costs[candidates[0]]
+    together = None
+    if len(candidates) > 1:
+        together = readings.lowest(shown.stack, shown.overall, shown.steps, weight_of, len(candidates))
+    text = _range(shown, reference, together)
+    of_one = f"{chain.stacks[shown.stack].name} {text}." if max(len(candidates), len(names)) > 1 else f"{text}."
+    equal, is_single = "", len(stacks) == 1 and not group.missing and ranked[0] == best.stack
+    if (is_single or not is_same_kind) and best.overall.has_interval and not best.overall.differs:
+        over_all = "over all steps, " if len(best.steps) > 1 else ""
+        equal = f"{over_all}no difference between {chain.stacks[best.stack].name} and {reference} is shown."
+    if is_single:
+        return f"{chain.stacks[best.stack].name} costs {text if equal else f'{text}.'}", equal, ""
+    if names == [group.reference]:
+        return f"Of the {group.name}, {reference} costs least. Next is {_either(chain, candidates)}", of_one, ""
+    return f"Of the {group.name}, {_either(chain, names)} costs least", of_one, _capitalized(equal)
+
+
+def _either(chain: ChainResults, stacks: list[str]) -> str:
+    """Return the names of stacks, as in ``xfs, ext4 or btrfs``."""
+    *first, last = [chain.stacks[stack].name for stack in stacks]
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _capitalized(text: str) -> str:
@@ -229,11 +241,16 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _range(cost: Cost, reference: str) -> str:
-    """Return what a stack costs over all steps, and the least and the most that it costs in a step."""
+def _range(cost: Cost, reference: str, together: Estimate | None = None) -> str:
+    """Return what a stack costs over all steps, and the least and the most that it costs in a step.
+
+    `together` has the interval of the lowest of several costs.
+    """
     if len(cost.steps) == 1:
         (estimate,) = cost.steps.values()
-        return f"{times(estimate.overhead)} times {reference}{_interval(estimate)}"
+        return f"{times(estimate.overhead)} times {reference}{_interval(together or estimate)}"
+    if together:
+        cost = cost._replace(overall=together)
     low, high = (pick(cost.steps, key=lambda step: cost.steps[step].overhead) for pick in (min, max))
     ends = [times(cost.steps[step].overhead) for step in (low, high)]
     if ends[0] == ends[1]:
@@ -245,7 +262,8 @@ def _range(cost: Cost, reference: str) -> str:
 def _interval(estimate: Estimate) -> str:
     if not estimate.has_interval:
         return " (too few rounds for an interval)"
-    return f" ({times(estimate.low)} to {times(estimate.high)})"
+    level = f", {estimate.confidence * 100:.3g} % interval" if estimate.confidence > CONFIDENCE else ""
+    return f" ({times(estimate.low)} to {times(estimate.high)}{level})"
 
 
 def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
