@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isclose, isfinite, nan
 
+#: The largest ratio of figures that is shown as a number. Its reciprocal is the smallest.
+LARGEST = 1e15
 #: From this overhead on, a ratio is easier to read: x13.4 instead of +1240 %.
 RATIOS_FROM = 3.0
 
@@ -95,6 +97,8 @@ class OverheadUnit:
 
     def _number(self, overhead: float, budgets: Iterable[float]) -> str:
         ratio = 1 + overhead
+        if ratio >= LARGEST * (1 - 1e-9):
+            return f"{'x' if self.ratios else ''}\N{INFINITY}"
         decimals = 2 if ratio < 9.995 else 1 if ratio < 99.95 else 0
         if not self.ratios:
             decimals = 0 if abs(overhead) >= 1 else 1

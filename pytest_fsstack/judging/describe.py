@@ -181,7 +181,11 @@ def _why_unjudged(chain: ChainResults, step: str, stack: str, judgement: Judgeme
         case Unjudged.NOT_DONE:
             reason = f"{stack} did not do the work: {chain.incomplete(step, stack)}"
         case Unjudged.UNFIT:
-            reason = "figures of 0 have no ratio: give timed.record(..., resolution=...)"
+            reason = (
+                "a limit of 0 needs an exact count: give timed.record(..., exact=True)"
+                if budget.limit == 0
+                else "figures of 0 have no ratio: give timed.record(..., exact=True) for a count, or resolution=..."
+            )
         case Unjudged.EMULATED:
             reason = NOT_ON_EMULATED
         case Unjudged.NO_BASELINE if chain.paired:

@@ -56,7 +56,7 @@ def compared(chain: ChainResults, step: str, stack: str, name: str) -> Compared:
     unknown = [key for key, both in has.items() if any(both) and not all(both)]
     pairs = [(samples[key].values[name], base[key].values[name]) for key in rounds]
     # A ratio needs two positive figures, or a resolution that replaces zero.
-    if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
+    if metric is None or not pairs or (not metric.takes_zero and min(map(min, pairs)) <= 0):
         return Compared({}, {})
     logs = verdict.log_ratios(*zip(*pairs), **_options(metric))
     ratios = _by_boot(chain, rounds, logs)
@@ -73,7 +73,7 @@ def compared(chain: ChainResults, step: str, stack: str, name: str) -> Compared:
 
 def _options(metric: Metric) -> dict[str, Any]:
     """Return the arguments of `verdict.log_ratios` for a metric."""
-    return {"better": metric.better, "resolution": metric.resolution}
+    return {"better": metric.better, "resolution": metric.resolution, "exact": metric.exact}
 
 
 def _comparable(sample: Sample) -> Mapping[str, float]:
@@ -119,7 +119,7 @@ def _boots(chain: ChainResults, step: str, stack: str, name: str) -> _Boots | No
         for index in set(every[0]).intersection(*every)
     }
     typical = {index: statistics.median(of_round) for index, of_round in figures.items() if of_round}
-    if not typical or (not metric.resolution and min(min(figures[index]) for index in typical) <= 0):
+    if not typical or (not metric.takes_zero and min(min(figures[index]) for index in typical) <= 0):
         return None
 
     def logs(rounds: Mapping[int, float | None]) -> list[float]:
@@ -219,9 +219,11 @@ def _judge_limit(chain: ChainResults, step: str, stack: str, metric: Metric, bud
     samples = {key.boot * chain.rounds + key.number: sample for key, sample in chain.of(step, stack).items()}
     figures = {number: sample[metric.name] for number, sample in samples.items() if metric.name in sample.values}
     series = list(figures.values())
+    if limit == 0 and not metric.exact:
+        return Judgement(budget, unjudged=Unjudged.UNFIT)
     # Zero is far below any limit, but has no logarithm.
-    resolution = metric.resolution or limit * 1e-9
-    ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
+    options = {**_options(metric), "resolution": 0.0 if metric.exact else metric.resolution or limit * 1e-9}
+    ratios = verdict.log_ratios(series, [limit] * len(series), **options)
     unknown = dict.fromkeys(samples.keys() - figures.keys(), _UNKNOWN)
     rounds = _planned(chain, Compared(dict(zip(figures, ratios)), unknown))
     if not rounds.ratios:
@@ -238,7 +240,7 @@ def _judge_rounds(
     planned = _planned(chain, rounds)
     if not planned.ratios:
         figures = [chain.series(step, name, metric.name) for name in (stack, chain.reference(stack))]
-        no_ratio = not metric.resolution and all(figures) and min(map(min, figures)) <= 0
+        no_ratio = not metric.takes_zero and all(figures) and min(map(min, figures)) <= 0
         return Judgement(budget, unjudged=Unjudged.UNFIT if no_ratio else Unjudged.NO_BASELINE)
     judged = verdict.judge(planned.ratios, overhead, chain.looks, _run(chain), planned.bounds)
     confirmed = _confirm(chain, rounds, overhead) if judged.outcome == "fail" else None

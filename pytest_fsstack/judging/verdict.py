@@ -41,7 +41,7 @@ from statistics import NormalDist
 
 from pytest_fsstack.records.sample import Better
 from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome, Verdict
-from pytest_fsstack.units import OverheadUnit, counted, percent
+from pytest_fsstack.units import LARGEST, OverheadUnit, counted, percent
 
 # log(105) - log(100) and log1p(0.05) differ in their last bits. Without a tolerance, such rounding would decide on an
 # integer metric that is exactly at its budget in every round. So excesses over the limit are counted in whole steps of
@@ -52,8 +52,9 @@ LARGEST_BLOCK = 64
 
 #: A resolution below this share of the figure is ignored.
 _MIN_RESOLUTION = 1e-4
-#: The largest overhead that is shown; ratios are at least its reciprocal.
-_MAX_OVERHEAD = 1e15
+#: The logarithm of an exact count of 0. Even the mean of a round of some against none and of one of equal counts is
+#: beyond `LARGEST`, but ratios of it stay finite.
+_LOG_OF_NONE = -200.0
 
 # Ten times the default plan. If more rounds were needed, advise another budget.
 _REASONABLE_ROUNDS = 800
@@ -71,6 +72,7 @@ def log_ratios(
     *,
     better: Better = "lower",
     resolution: float = 0.0,
+    exact: bool = False,
 ) -> list[float]:
     """Return log(sample / baseline) of each round, oriented so that more is worse.
 
@@ -81,6 +83,9 @@ def log_ratios(
     A value below ``resolution`` (same unit) counts as ``resolution``, which gives a logarithm to a count that can be
     zero, such as bytes written; two values below it are equal. Choose the smallest difference that the metric can show:
     the sector for bytes written, the clock tick for CPU time.
+
+    An ``exact`` count has no resolution. None against none is no overhead, and some against none is an overhead above
+    any budget (`LARGEST`).
 
     Raises ValueError if the lengths differ, if a value is not finite or is negative, or if it is 0 while ``resolution``
     is 0.
@@ -94,22 +99,30 @@ def log_ratios(
     for value in (*samples, *baseline):
         if not 0 <= value < inf:
             raise ValueError(f"a measured value must be finite and 0 or more (got {value})")
-        if max(value, resolution) == 0:
+        if max(value, resolution) == 0 and not exact:
             raise ValueError(f"{value} has no logarithm: give the metric a resolution above 0")
     sign = 1 if better == "lower" else -1
-    return [
-        sign * (log(max(sample, resolution)) - log(max(base, resolution)))
-        for sample, base in zip(samples, baseline, strict=True)
-    ]
+
+    def log_of(value: float) -> float:
+        return log(value) if (value := max(value, resolution)) else _LOG_OF_NONE
+
+    return [sign * (log_of(sample) - log_of(base)) for sample, base in zip(samples, baseline, strict=True)]
 
 
 def bounds(
-    samples: Sequence[float], baseline: Sequence[float], *, better: Better = "lower", resolution: float = 0.0
+    samples: Sequence[float],
+    baseline: Sequence[float],
+    *,
+    better: Better = "lower",
+    resolution: float = 0.0,
+    exact: bool = False,
 ) -> list[tuple[float, float]]:
     """Return the smallest and largest possible log-ratio of each round, if figures may be too small by the resolution.
 
     The list is empty if the resolution makes no difference (`_EXACT`). The arguments are those of `log_ratios`.
     """
+    if exact:
+        return []
     smallest = min((max(value, resolution) for value in (*samples, *baseline)), default=0.0)
     if not resolution or resolution <= smallest * _MIN_RESOLUTION:
         return []
@@ -371,7 +384,7 @@ def overhead_beside(limit: float, excess: float, parts: int) -> float:
     """
     if excess == 0:
         return limit
-    largest = log(_MAX_OVERHEAD)
+    largest = log(LARGEST)
     ratio = min(max(log1p(limit) + excess * GRID / parts, -largest), largest)
     overhead = expm1(ratio)
     return max(overhead, nextafter(limit, inf)) if excess > 0 else min(overhead, nextafter(limit, -inf))

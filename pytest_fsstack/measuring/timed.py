@@ -249,11 +249,19 @@ class Timed:
             self._stack.notify(f"{command} was killed, and so were processes that it had started: {', '.join(ended)}")
 
     def record(
-        self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0
+        self,
+        name: str,
+        value: float,
+        unit: str = "",
+        better: Better = "lower",
+        resolution: float = 0.0,
+        *,
+        exact: bool = False,
     ) -> None:
         """Add a figure of the workload to the sample, as a metric for budgets.
 
-        Figures closer than `resolution` are equal. A metric that may be zero needs a resolution to be compared. Raises
+        Figures closer than `resolution` are equal. A metric that may be zero needs a resolution to be compared, unless
+        it is an `exact` count, such as lost files: then 0 equals 0, and 5 against 0 is above any budget. Raises
         `MeasureError` unless `value` is finite and not negative, because other values have no ratio.
         """
         if not isinstance(name, str):
@@ -268,12 +276,17 @@ class Timed:
             )
         if not isinstance(resolution, numbers.Real) or not 0 <= resolution < math.inf:
             raise MeasureError(f"timed.record({name!r}, ...) takes a resolution of 0 or more (got {resolution!r})")
-        metric = Metric(name, unit, better, float(resolution))
-        before = self._metrics.setdefault(name, metric)
-        if (before.unit, before.better) != (unit, better):
+        if exact not in (True, False) or (exact and resolution):
             raise MeasureError(
-                f"timed.record({name!r}, ...) has unit={unit!r} and better={better!r}, but before (perhaps on another "
-                f"stack) it had unit={before.unit!r} and better={before.better!r}: give all of its figures one unit"
+                f"timed.record({name!r}, ...) takes exact=True without a resolution, as a count is not cut off "
+                f"(got exact={exact!r}, resolution={resolution!r})"
+            )
+        metric = Metric(name, unit, better, float(resolution), bool(exact))
+        before = self._metrics.setdefault(name, metric)
+        if (before.unit, before.better, before.exact) != (unit, better, metric.exact):
+            raise MeasureError(
+                f"timed.record({name!r}, ...) has {_kind(metric)}, but before (perhaps on another stack) it had "
+                f"{_kind(before)}: give all of its figures one kind"
             )
         self._extra[name] = metric, float(value)
 
@@ -300,6 +313,10 @@ class Timed:
         """
         # Without a reason, the step would pass.
         self._incomplete = str(reason) or "the test gave no reason"
+
+
+def _kind(metric: Metric) -> str:
+    return f"unit={metric.unit!r}, better={metric.better!r} and exact={metric.exact}"
 
 
 def can_drop_caches() -> bool:

@@ -183,6 +183,6 @@ def _budget(metric: str, kind: str, value: object) -> Budget:
         if value <= -1:
             raise BudgetError(f"a budget of {value * 100:g} % is impossible: nothing can cost less than nothing")
         return Budget(metric, overhead=float(value))
-    if value <= 0:
-        raise BudgetError(f"a budget's limit must be above zero (got {value:g})")
+    if value < 0:
+        raise BudgetError(f"a budget's limit must be 0 or more (got {value:g})")
     return Budget(metric, limit=float(value))

@@ -310,7 +310,7 @@ def _ratio(readings: Readings, reading: Reading, base: Reading | None) -> float 
 
     None if one of them is only noise, or has no figure in some rounds.
     """
-    if not reading.reference or base is None or min(reading.median, base.median) <= reading.metric.resolution:
+    if not reading.reference or base is None or reading.is_noise_beside(base):
         return None
     if reading.estimate is None or reading.estimate.missing:
         return None

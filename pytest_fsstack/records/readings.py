@@ -45,6 +45,10 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     #: The worst outcome of its budgets. Null without a budget.
     verdict: Outcome | None = None
 
+    def is_noise_beside(self, base: Reading) -> bool:
+        """Whether this figure or that of the reference is only noise, so that their ratio means nothing."""
+        return not self.metric.exact and min(self.median, base.median) <= self.metric.resolution
+
 
 class Derived(msgspec.Struct, frozen=True, gc=False):
     """What is known of a step on a stack. `samples` is the number of its samples that have figures."""

@@ -32,13 +32,14 @@ def saturated(figure: float) -> float:
 
 class Metric(msgspec.Struct, frozen=True, gc=False):
     """A kind of figure: its unit, the better direction, and its resolution, below which differences are noise of the
-    clock.
+    clock. An exact count is not cut off, and may be 0.
     """
 
     name: str
     unit: str = ""
     better: Better = "lower"
     resolution: float = 0.0
+    exact: bool = False
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "resolution", saturated(self.resolution))
@@ -47,6 +48,11 @@ class Metric(msgspec.Struct, frozen=True, gc=False):
     def is_of_time(self) -> bool:
         """Whether figures depend on the speed of the machine."""
         return is_of_time(self.unit)
+
+    @property
+    def takes_zero(self) -> bool:
+        """Whether 0 has a ratio."""
+        return self.exact or self.resolution > 0
 
 
 #: Units of time, in which durations are or which rates are per, and units of rates without a slash.

@@ -84,7 +84,7 @@ def extract_backup(
     if remount:
         fsstack.remount()
     failed = failures.total()
-    timed.record("failed_links", failed, better="lower", resolution=0.5)
+    timed.record("failed_links", failed, better="lower", exact=True)
     if failed:
         reasons = ", ".join(failures)
         timed.incomplete(f"{failed:,} of {backup.links:,} links failed: {reasons}")

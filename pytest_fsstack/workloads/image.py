@@ -41,7 +41,7 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
     commands.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", source / into, timeout=commands.DAY)
     with timed(bytes=corpus.bytes, files=corpus.files):
         timed.run(*layer.words(source, image))
-    timed.record("image_bytes", image.stat().st_size, unit="B")
+    timed.record("image_bytes", image.stat().st_size, unit="B", exact=True)
     with fsstack.taken_down(layer.name) as below:
         assert isinstance(below, Directory)
         (below.path / "image.new").replace(layer.image(below))

@@ -99,7 +99,7 @@ def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
     figure, walked = int(match[1]), walk(top).allocated
     if abs(figure - walked) > _DU_TOLERANCE * walked:
         raise AssertionError(f"du: it reports {figure:,} bytes, but the files of {tree} take {walked:,}")
-    timed.record("du_bytes", figure, unit="B", better="lower")
+    timed.record("du_bytes", figure, unit="B", better="lower", exact=True)
     return figure
 
 

@@ -134,7 +134,7 @@ def _is_ratio(reading: Reading, base: Reading | None) -> bool:
     """Whether there is an overhead, and the figures of a stack and its reference are more than noise."""
     if reading.estimate is None or reading.estimate.missing or reading.estimate.overhead <= -1 or base is None:
         return False
-    return min(reading.median, base.median) > reading.metric.resolution
+    return not reading.is_noise_beside(base)
 
 
 def _metadata(results: Results) -> Results:

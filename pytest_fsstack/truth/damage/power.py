@@ -215,7 +215,7 @@ def power_cuts(
             look(image, begun, f"{where}; and again after request {behind} of {len(state.entries)} that followed")
     for name, value in vars(damage).items():
         if isinstance(value, int):
-            timed.record(name, value, better="higher")
+            timed.record(name, value, better="higher", exact=True)
     timed.keep("broken promises", damage.broken_promises)
     return damage
 

@@ -130,14 +130,14 @@ class Tally:
 
     def record(self, timed: Timed) -> None:
         """Add the figures to the sample, and keep the line of each flip."""
-        timed.record("flips", self.flips, better="higher")
-        timed.record("reported", self.effects[Effect.REPORTED], better="higher")
-        timed.record("wrong", self.wrong)
-        timed.record("missing", self.effects[Effect.MISSING])
-        timed.record("unnoticed", self.effects[Effect.UNNOTICED])
+        timed.record("flips", self.flips, better="higher", exact=True)
+        timed.record("reported", self.effects[Effect.REPORTED], better="higher", exact=True)
+        timed.record("wrong", self.wrong, exact=True)
+        timed.record("missing", self.effects[Effect.MISSING], exact=True)
+        timed.record("unnoticed", self.effects[Effect.UNNOTICED], exact=True)
         if self.can_check:
-            timed.record("checked", self.checked, better="higher")
-        timed.record("corrected", self.corrected, better="higher")
+            timed.record("checked", self.checked, better="higher", exact=True)
+        timed.record("corrected", self.corrected, better="higher", exact=True)
         timed.keep("flips", self.stories)
 
 
