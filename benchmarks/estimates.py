@@ -67,7 +67,7 @@ def ticks(sessions: int, seed: int) -> Table:
     rows = []
     sessions = max(1, sessions // 4)
     for count in (5, 20, 200):
-        for cv in (0.005, 0.05):
+        for cv in (0.05,):
             for budget in (BUDGET, 0.50):
                 rng = random.Random(f"{seed} ticks {count} {cv} {budget}")
                 at = [_of_ticks(rng, count, cv, budget, budget) for _ in range(sessions)]

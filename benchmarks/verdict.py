@@ -100,6 +100,7 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "ticks": estimates.ticks,
     "missing": missing.table,
     "winners": winners.table,
+    "marks": winners.marks,
     "advice": estimates.advice,
     "carry-over": carry_over.table_of_notices,
     "carry-over-verdicts": carry_over.table_of_verdicts,

@@ -94,15 +94,17 @@ class Readings:
         Each is compared with the first one in the same rounds, by the exact test of verdicts. Reports rank stacks by
         their cost over all steps, so the ratio of a round is that over all steps too.
         """
-        first, *others = stacks
-        lowest = self._by_round(first, steps, weights)
-        names, alpha = [first], self.chain.looks.alpha
-        for stack in others:
-            ratios = self._by_round(stack, steps, weights)
-            # The ratios of a reference itself are 1.
-            numbers = sorted(lowest.keys() & ratios.keys() if lowest and ratios else lowest or ratios)
-            more = {place: ratios.get(number, 0.0) - lowest.get(number, 0.0) for place, number in enumerate(numbers)}
-            if not more or judge_ratios(more, 0.0, Looks.fixed(len(more), alpha)).outcome != "fail":
+        ratios = {
+            stack: self._by_round(stack, steps, weights) for stack in stacks if stack != self.chain.reference(stack)
+        }
+        # The ratios of a reference itself are 1.
+        ones = dict.fromkeys((number for of_stack in ratios.values() for number in of_stack), 0.0)
+        first, *others = [(stack, ratios.get(stack, ones)) for stack in stacks]
+        names = [first[0]]
+        for stack, of_stack in others:
+            more = [of_stack[number] - first[1][number] for number in sorted(of_stack.keys() & first[1].keys())]
+            looks = Looks.fixed(max(1, len(more)), self.chain.looks.alpha)
+            if not more or judge_ratios(dict(enumerate(more)), 0.0, looks).outcome != "fail":
                 names.append(stack)
         return names
 
@@ -111,8 +113,8 @@ class Readings:
     ) -> Estimate:
         """Return the cost of a stack over all steps, which is the lowest of some that may all be the lowest.
 
-        A cost that was chosen for being low tends to be lower than its truth. So the exact intervals of all of them hold
-        together (Bonferroni), whichever is chosen.
+        A cost that was chosen for being low tends to be lower than its truth. So the exact intervals of all of them
+        hold together (Bonferroni), whichever is chosen.
         """
         ratios = dict(enumerate(self._by_round(stack, steps, weights).values()))
         alpha = (1 - overall.CONFIDENCE) / 2 / of
@@ -127,8 +129,6 @@ class Readings:
         )
 
     def _by_round(self, stack: str, steps: Iterable[str], weights: Mapping[str, float]) -> Mapping[int, float]:
-        if stack == self.chain.reference(stack):
-            return {}
         return overall.by_round(self._by_step(stack, steps), weights)
 
     def _by_step(self, stack: str, steps: Iterable[str]) -> dict[str, Mapping[int, float]]:

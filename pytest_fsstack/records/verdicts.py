@@ -123,7 +123,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def differs(self) -> bool:
-        """Whether the interval proves a difference."""
+        """Whether the interval shows a difference, by chance if there is none in 1 - `confidence` of cases."""
         return self.has_interval and not self.low <= 0 <= self.high
 
     @property

@@ -220,10 +220,10 @@ def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[S
         if not ordered:
             yield Sentence(f"{kernel} against {first}: {_lower(_nothing(chain, of_kernel[0]))}", " ".join(unmeasured))
             continue
-        proven = [chain.stacks[cost.stack].name for cost in ordered if _estimate_of(cost).differs]
+        shown = [chain.stacks[cost.stack].name for cost in ordered if _estimate_of(cost).differs]
         # An interval of one boot does not cover how much boots differ.
         these = " for these boots" if chain.boots == 1 else ""
-        known = f"a difference of {first_names(proven)} is proven{these}" if proven else "nothing is proven"
+        known = f"the interval of {first_names(shown)} shows a difference{these}" if shown else "no difference is shown"
         named = [(chain.stacks[cost.stack].name, _estimate_of(cost)) for cost in ordered[:MAX_COSTS]]
         costs = ", ".join(f"{name} x{times(estimate.overhead)}" for name, estimate in named)
         more = f" and {len(ordered) - MAX_COSTS} more" if len(ordered) > MAX_COSTS else ""

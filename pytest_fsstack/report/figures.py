@@ -14,7 +14,7 @@ from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import emulation, groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
-from pytest_fsstack.report.model import Figure, View, reference, title_of
+from pytest_fsstack.report.model import Figure, View, by_chance, reference, title_of
 from pytest_fsstack.report.wording import RATIOS, times
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
@@ -419,6 +419,7 @@ def _heat_map(results: Results, family: Family) -> Iterator[tuple[str, str]]:
         if row.stack != row.chain.reference(row.stack)
     ]
     title = f"What each stack costs over {reference(family[0])}: x1 is white, the darkest is {heat.ends}"
+    title += "".join(f". {text}" for chain in family if (text := by_chance(chain)))
     if any(square.text.endswith("*") for _, squares in cells for square in squares):
         title += "; *: incomplete, as other reports explain"
     yield title, draw.squares(title, steps, cells)

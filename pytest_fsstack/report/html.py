@@ -13,7 +13,7 @@ from pytest_fsstack.records.results import ChainResults, Results, RoundKey
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, Figure, View, described, heading, reference, title_of
+from pytest_fsstack.report.model import DETAILS, Figure, View, by_chance, described, heading, reference, title_of
 from pytest_fsstack.report.wording import LEGEND, RATIOS
 from pytest_fsstack.units import counted, format_size, visible
 
@@ -142,6 +142,7 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
     return {
         "steps": [(step, f"{chain.summaries[step]}." if step in chain.summaries else "") for step in steps],
         "heat": figures.Heat.of(figure for _, row in rows for figure in row),
+        "by_chance": by_chance(chain),
         "unit": RATIOS,
         "rows": [(info, draw.colour_class(colours[info.name]), row) for info, row in rows],
     }

@@ -175,7 +175,7 @@ class Figure:
 
     @property
     def good(self) -> bool | None:
-        """Whether it is better than its reference. None if the difference is not proven, or less than 1 %."""
+        """Whether it is better than its reference. None if its interval shows no difference, or less than 1 %."""
         if self.estimate is None or not self.estimate.has_interval:
             return None
         if self.estimate.high < -_NOTHING:
@@ -527,7 +527,28 @@ def _cost(chain: ChainResults) -> str:
         sentences.append("Each kernel was booted once, so the interval leaves out how much boots differ")
     if not chain.paired:
         sentences.append(f"Each of {chain.boots} boots of a kernel counts as one figure")
-    return ". ".join(filter(None, [*sentences, _error_rate(chain)]))
+    return ". ".join(filter(None, [*sentences, by_chance(chain), _error_rate(chain)]))
+
+
+def by_chance(chain: ChainResults) -> str:
+    """Return how many intervals of equal stacks would show a difference, and how many do. Empty without intervals.
+
+    It counts the intervals that tables show: those of times, and of metrics with a budget.
+    """
+    chain = settle_chain(chain)
+    shown = [
+        estimate
+        for step, stack in places(chain)
+        for metric in dict.fromkeys(["seconds", *(one.budget.metric for one in chain.judgements_of(step, stack))])
+        if (estimate := chain.overhead(step, stack, metric)) and estimate.has_interval
+    ]
+    if not shown:
+        return ""
+    expected, number = sum(1 - estimate.confidence for estimate in shown), sum(estimate.differs for estimate in shown)
+    # One or two cells say little about a share.
+    rate = f"{expected:.0f} of {len(shown)}" if expected >= 1 else f"1 of {len(shown) / expected:.0f}"
+    share = f"{number} of {len(shown)} do" if expected < 1 else f"{number} do"
+    return f"If no stack differed, about {rate} intervals would still show a difference. Here {share}"
 
 
 def _error_rate(chain: ChainResults) -> str:

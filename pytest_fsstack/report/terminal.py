@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_fsstack.judging.overall import main_metric
-from pytest_fsstack.judging.readings import settle
+from pytest_fsstack.judging.readings import settle, settle_chain
 from pytest_fsstack.judging.repetition import describe as describe_repetition
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
@@ -88,6 +88,7 @@ def lines(
 
     `width` is in characters. A wider table is shown in parts.
     """
+    chain = settle_chain(chain)
     section = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
     if verbosity > 0:
         section += [

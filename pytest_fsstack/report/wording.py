@@ -27,8 +27,8 @@ CONTRADICTS = "\N{NOT EQUAL TO}"
 
 #: The legend of good and bad cells in most tables, for Markdown.
 COLOURS = (
-    "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
-    "rounds, and by more than 1 %."
+    "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; by more than 1 %, and by the "
+    "cell's interval. Of cells that do not differ, it marks about 1 of 10 by chance."
 )
 
 LEGEND = (

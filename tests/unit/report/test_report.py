@@ -17,11 +17,12 @@ from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import FORMAT, Results
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
-from pytest_fsstack.report import BUILT_IN, brief, csvfile, html, markdown, terminal
+from pytest_fsstack.report import BUILT_IN, brief, csvfile, figures, html, markdown, terminal
+from pytest_fsstack.report.model import by_chance
 from pytest_fsstack.units import OverheadUnit
 from tests.chains import a_chain
 from tests.terminal import Reporter
-from tests.unit.report.results import FACTORS, MISSING, STEPS, made
+from tests.unit.report.results import FACTORS, MISSING, STEPS, made, measured
 
 ANSI = re.compile(r"\x1b\[\d*m")
 
@@ -186,6 +187,21 @@ def test_an_open_interval_has_no_figures(ratios: bool) -> None:
 )
 def test_one_large_overhead_makes_them_all_ratios(overheads: list[float], ratios: bool) -> None:
     assert OverheadUnit.fitting(overheads) == OverheadUnit(ratios)
+
+
+def test_each_report_says_how_many_cells_differ_by_chance() -> None:
+    costs = {f"s{number}": {"one": 2.0, "two": 1.0} for number in range(7)}
+    results = settle(measured({"ext4": {"one": 1.0, "two": 1.0}, **costs}))
+    sentence = by_chance(results.chains[0])
+    assert re.findall(r"\d+", sentence) == ["1", "14", "7"]
+    for report in text(results), markdown.report(results), html.report(results):
+        assert sentence in report
+    assert html.report(results).count(sentence) == 2
+    assert sentence in figures.heat_maps(results)
+    # A budget's own metric has an interval too, and with few cells the share is that of more.
+    few = measured({"ext4": {"one": 1.0}, "s": {"one": 2.0}})
+    assert re.findall(r"\d+", by_chance(settle(few).chains[0])) == ["1", "10", "1", "1"]
+    assert not by_chance(settle(measured({"ext4": {"one": 1.0}, "s": {"one": 2.0}}, rounds=3)).chains[0])
 
 
 @pytest.mark.parametrize(("sharing", "promise"), [(0, "each"), (30, "30")])
