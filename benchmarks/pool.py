@@ -84,14 +84,15 @@ def write(directory: Path, hosts: int) -> int:
     content = msgspec.json.decode(dumps(session(random.Random(1), 0)))
     rng = random.Random(2)
     for host in range(hosts):
-        shift = exp(rng.gauss(0, 0.02))
+        shift = rng.gauss(0, 0.02)
         content["environment"]["machine_id"] = f"{host:032x}"
         for chain in content["chains"]:
             for by_stack in chain["derived"].values():
                 for derived in by_stack.values():
                     for reading in derived["readings"].values():
                         if estimate := reading["estimate"]:
-                            estimate["overhead"] = (1 + estimate["overhead"]) * shift - 1
+                            estimate["overhead"] = (1 + estimate["overhead"]) * exp(shift) - 1
+                            reading["first_ratios"]["typical"] += shift
         text = msgspec.json.encode(content)
         (directory / f"host{host}.json").write_bytes(text)
     return (directory / "host0.json").stat().st_size
