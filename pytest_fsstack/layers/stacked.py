@@ -65,13 +65,14 @@ def served(
                 last = machine.outlive(daemon.pid) if on_block else None
                 if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
-                # Some mount before they can serve, and may still fail.
-                if (answer := watch.answer(patience)) in mounts.DISCONNECTED:
+                # Some mount before they can serve, and may still fail. The directory below answers if one has unmounted.
+                answer, gone = watch.answer(patience), not machine.mount_at(target)
+                if gone or answer in mounts.DISCONNECTED:
                     machine.wait_until(lambda: not daemon.alive, 2.0 if watch.aborted else patience)
                 if not daemon.alive:
                     raise daemon.error()
-                if answer in (None, *mounts.DISCONNECTED):
-                    how = "its connection is gone" if answer else f"no answer within {patience:g} s"
+                if gone or answer in (None, *mounts.DISCONNECTED):
+                    how = "its connection is gone" if gone or answer else f"no answer within {patience:g} s"
                     raise commands.CommandError(daemon.argv, None, "", how)
                 stood = True
                 yield Directory(target)
@@ -93,6 +94,8 @@ def served(
                     context.notify(str(error := mounts.aborted(daemon.argv)))
                     raise error
                 if unmounted and stood:
+                    if dead:
+                        raise daemon.error("while its filesystem was in use")
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     context.notify(str(daemon.error("while its filesystem was in use")))

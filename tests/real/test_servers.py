@@ -73,7 +73,9 @@ def test_one_that_dies_while_it_is_in_use_is_named(stack: str, tmp_path: Path) -
 @pytest.mark.parametrize("stack", ["ext4 | gocryptfs", "zfs"])
 def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(stack: str, tmp_path: Path) -> None:
     output = session(tmp_path, stack, "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=8")
-    assert re.search(r"`(gocryptfs .*|zfs-fuse)` .* connection was aborted\b", output), output
+    # On a busy machine, it may still answer just before it is unmounted.
+    named = r"`(gocryptfs .*|zfs-fuse)` .* connection was aborted\b|\bserver, (gocryptfs|zfs-fuse), was killed\b"
+    assert re.search(named, output), output
 
 
 SERVER = """
