@@ -65,7 +65,7 @@ def served(
                 last = machine.outlive(daemon.pid) if on_block else None
                 if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
-                # Some mount before they can serve, and may still fail. The directory below answers if one has unmounted.
+                # Some mount before they can serve, and may still fail. If they unmount, the directory below answers.
                 answer, gone = watch.answer(patience), not machine.mount_at(target)
                 if gone or answer in mounts.DISCONNECTED:
                     machine.wait_until(lambda: not daemon.alive, 2.0 if watch.aborted else patience)
