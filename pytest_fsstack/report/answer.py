@@ -209,7 +209,8 @@ def _nothing(chain: ChainResults, group: Group) -> str:
 
 def _between_kernels(chain: ChainResults, groups: Iterable[Group]) -> Iterator[Sentence]:
     """Yield a sentence for each kernel after the first: what each stack costs over itself on the first kernel."""
-    first = chain.stacks[chain.baseline].kernel
+    # Its guest may not have booted.
+    first = chain.stacks[chain.baseline].kernel if chain.baseline in chain.stacks else "the first kernel"
     by_kernel: dict[str, list[Group]] = {}
     for group in groups:
         by_kernel.setdefault(group.kernel, []).append(group)

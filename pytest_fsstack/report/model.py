@@ -511,7 +511,9 @@ def reference(chain: ChainResults) -> str:
     if not chain.against:
         return chain.baseline
     if chain.view == "within":
-        return f"{chain.stacks[chain.baseline].name} on the same kernel"
+        # The guest of the first kernel may not have booted.
+        bases = [base for base in (chain.baseline, *chain.against.values()) if base in chain.stacks]
+        return f"{chain.stacks[bases[0]].name if bases else chain.baseline} on the same kernel"
     return "the same stack on the first kernel"
 
 

@@ -362,6 +362,17 @@ def test_kernels_are_compared_with_the_first_one() -> None:
     assert line.endswith("ext4 (1.20 to 1.20), luks (1.00 to 1.00).")
 
 
+def test_a_first_kernel_that_did_not_boot_leaves_the_comparison_without_a_cost() -> None:
+    results = on_kernels(growth=(1.2, 1.0)).results()
+    (chain,) = results.chains
+    for stack in [name for name in chain.stacks if name.endswith(":6.1")]:
+        del chain.stacks[stack], chain.samples["write"][stack]
+    (line,) = answered(results)
+    assert line.startswith("6.12 against ")
+    assert "ext4" in line
+    assert "x1" not in line
+
+
 def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
     results = measured()
     (chain,) = results.chains
