@@ -94,8 +94,6 @@ def served(
                     context.notify(str(error := mounts.aborted(daemon.argv)))
                     raise error
                 if unmounted and stood:
-                    if dead:
-                        raise daemon.error("while its filesystem was in use")
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     context.notify(str(daemon.error("while its filesystem was in use")))
