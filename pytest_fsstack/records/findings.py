@@ -1,4 +1,4 @@
-"""What scenarios find, and the faults of layers that explain some of it."""
+"""Findings of scenarios, and the faults of layers that explain some of them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Derived(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a step on a stack. `samples` is the number of its samples that have figures."""
+    """Facts about a step on a stack. `samples` is the number of its samples that have figures."""
 
     samples: RoundNumber = 0
     #: The worst outcome. Null without a budget.

@@ -82,7 +82,7 @@ LIMITED: Mapping[str, tuple[Limit, ...]] = {
 
 
 class Weight(enum.IntEnum):
-    """How bad a difference is. Reports list the worst first."""
+    """The severity of a difference. Reports list the worst first."""
 
     CONTENTS = 0  # wrong bytes
     NAMES = 1  # wrong names, sizes or kinds of files, and calls that succeed and must not
