@@ -118,13 +118,29 @@ def number_of_name(text: str) -> str | None:
     except OSError:
         name = text.removesuffix(" (deleted)")
         path = SYS / "class/block" / name.rpartition("/")[2] / "dev"
-        # Path.exists raises for names that are too long.
-        return read(path) if name.startswith("/dev/") and os.path.exists(path) else None
+        return read_if_there(path) if name.startswith("/dev/") else None
 
 
 def read(path: Path) -> str:
     # File names and names of commands may be any bytes.
     return os.fsdecode(path.read_bytes()).strip()
+
+
+def read_if_there(path: Path) -> str | None:
+    """Return the contents of a file of a device, or None if one of them is missing. Raises OSError.
+
+    Asking first whether the file exists is no help: the device may disappear before the file is read.
+    """
+    try:
+        return read(path)
+    except OSError as error:
+        if error.errno in _MISSING:
+            return None
+        raise
+
+
+#: What the kernel says about a file that is missing, that cannot exist, and of a device that disappears meanwhile.
+_MISSING = errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENODEV
 
 
 def sysfs(device: str) -> Path:
@@ -193,12 +209,12 @@ def identify(path: Path) -> Identity | None:
         directory = sysfs(device)
         disk = whole(directory)
         size = int(read(directory / "size")) * 512
-        start, diskseq = directory / "start", disk / "diskseq"
+        diskseq = read_if_there(disk / "diskseq")
         return Identity(
             number=device,
             size=size,
-            diskseq=int(read(diskseq)) if diskseq.exists() else None,
-            start=int(read(start)) if disk != directory else 0,
+            diskseq=None if diskseq is None else int(diskseq),
+            start=int(read(directory / "start")) if disk != directory else 0,
             serial=" ".join(serials(disk, _SERIALS)) or None,
             backing=_loop_file(path, fd) if size and (directory / "loop").exists() else None,
         )

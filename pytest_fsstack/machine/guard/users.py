@@ -129,8 +129,8 @@ def _swapped(disk: Disk, areas: Areas) -> str | None:
 def _held(disk: Disk, areas: Areas) -> str | None:
     for area in areas.values():
         for holder in sorted((area.sysfs / "holders").iterdir()):
-            name = holder / "dm/name"
-            name_of_holder = f"the device-mapper device {read(name)}" if name.exists() else node(holder)
+            name = blockdev.read_if_there(holder / "dm/name")
+            name_of_holder = node(holder) if name is None else f"the device-mapper device {name}"
             return f"{area.subject} is part of {name_of_holder}; take that down first"
     return None
 
