@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil, log2
 from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.verdict import expected_rounds
@@ -21,6 +22,15 @@ def confirmation_level(budgets: int) -> float:
     most alpha if the level is 1 / budgets.
     """
     return min(_LARGEST_LEVEL, 1 / budgets)
+
+
+def rounds_to_confirm(budgets: int) -> int:
+    """Return the fewest fresh rounds that can confirm a failure of one of so many budgets, or 0 if none is needed.
+
+    The smallest p value of the exact test is 0.5 ** rounds. The last look has the whole level, so it is the one that
+    can decide with the fewest rounds.
+    """
+    return ceil(-log2(confirmation_level(budgets))) if budgets > 1 else 0
 
 
 #: `measured`: a cell without budgets that has run its rounds. `ended`: failed or skipped.

@@ -303,6 +303,9 @@ class Controller:
                 f"{boots} boots at {alpha:.2g}: add --fsstack-boots={boots}, or --fsstack-error-rate-per=budget "
                 "(--fsstack-strict)"
             )
+        if own or (judges_kernels and self.plan.boots == 1):
+            # Several boots confirm nothing by rounds.
+            self.settings.check_confirmation(sharing)
         return replace(self._own_policy, limit=limit, sharing=sharing)
 
     @cached_property

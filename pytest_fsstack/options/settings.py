@@ -314,6 +314,24 @@ class Settings:
         """Whether the error rate applies to the session instead of each budget."""
         return (self.value("error-rate-per") or ("session" if self.strict else "budget")) == "session"
 
+    def check_confirmation(self, budgets: int) -> None:
+        """Refuse so many budgets if they share an error rate, and so few rounds could never confirm a failure.
+
+        Raises `pytest.UsageError`. Rounds that are too few for any verdict are not refused: the header warns of them.
+        """
+        from pytest_fsstack.judging.plan import rounds_to_confirm
+        from pytest_fsstack.units import counted
+
+        rounds, needed = self.looks.max_rounds, rounds_to_confirm(budgets)
+        if not self.confirms or not self.looks.minimum_rounds <= rounds < needed:
+            return
+        raise pytest.UsageError(
+            f"{self.origin('scale' if self.rounds is None else 'rounds')}: {budgets} budgets share the error rate of "
+            f"the session ({self.origin('error-rate-per' if self.value('error-rate-per') else 'strict')}), so fresh "
+            f"rounds confirm a failure at 1/{budgets} of it. {counted(rounds, 'round')} can never do that, so no "
+            f"budget could fail: add --fsstack-rounds={needed}, or --fsstack-error-rate-per=budget"
+        )
+
     @property
     def missing_fails(self) -> bool:
         return bool(self.value("if-unavailable") == "fail")

@@ -149,6 +149,9 @@ class Session:
             if self.settings.weights and self.settings.is_typed("weights"):
                 selecting.check_weights(self.settings.weights, chains)
         self.mistakes.refuse()
+        if not self.is_worker and not options.runs_once_by(self.config):
+            # The workers of kernels share one error rate, which the session that started them checks.
+            self.settings.check_confirmation(self.budgets.confirmed)
         selecting.apply_benchmark_filters(self.config, items)
         selecting.skip_in_xdist_workers(self.config, self.settings, chains, self.budgets.count)
         if not self.only_looks and not self.is_worker:

@@ -349,6 +349,46 @@ def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(pr
     assert ran == {"plain": 16, "lucky": 16, "dear": 16, "same": 8}
 
 
+MANY = """
+import pytest
+
+@pytest.mark.fsstack("plain", "one = crypt", "two = crypt", "three = crypt")
+@pytest.mark.fsstack_budget(overhead=0.10)
+@pytest.mark.parametrize("number", range(11))
+class TestMany:
+    def test_step(self, timed, number):
+        with timed(cold=False):
+            pass
+"""
+
+
+@pytest.mark.parametrize("words", ["--fsstack-rounds=5 --fsstack-strict", "--fsstack-scale=smoke SESSION"])
+def test_more_budgets_than_the_rounds_can_confirm_are_refused(project: Project, words: str) -> None:
+    project.write(MANY)
+    words = words.replace("SESSION", "--fsstack-error-rate-per=session")
+    result = project.run(*words.split(), "--fsstack-dry-run")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    first, last = (word.partition("=")[0] for word in words.split())
+    result.stderr.fnmatch_lines([f"*{first}: 33 budgets*{last}*5 rounds*--fsstack-rounds=6*=budget"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--fsstack-rounds=6 --fsstack-strict",
+        "--fsstack-rounds=5",
+        "--fsstack-strict",
+        # The header says that these are too few for any verdict.
+        "--fsstack-rounds=2 --fsstack-strict",
+        "--fsstack-rounds=5 --fsstack-strict -k one",
+        "--fsstack-rounds=5 --fsstack-strict --fsstack-error-rate-per=budget",
+    ],
+)
+def test_budgets_that_the_rounds_can_confirm_are_not_refused(project: Project, words: str) -> None:
+    project.write(MANY)
+    assert project.run(*words.split(), "--fsstack-dry-run").ret == pytest.ExitCode.OK
+
+
 def test_each_budget_has_its_own_error_rate_unless_the_gate_is_strict(project: Project) -> None:
     project.write(SUSPECT)
     project.run().assert_outcomes(failed=2, passed=2)

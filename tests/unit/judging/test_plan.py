@@ -5,9 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, in_words, longer
+from pytest_fsstack.judging.plan import (
+    Planner,
+    Question,
+    RoundsLeft,
+    confirmation_level,
+    in_words,
+    longer,
+    rounds_to_confirm,
+)
 from pytest_fsstack.judging.verdict import judge
 from pytest_fsstack.records.verdicts import Looks, Verdict
 
@@ -111,6 +119,23 @@ def test_confirmed_failures_of_any_number_of_budgets_keep_one_error_rate(budgets
     assert budgets * alpha * level <= alpha * (1 + 1e-12)
     # From four budgets on, nothing of it is left.
     assert budgets < 4 or budgets * level == pytest.approx(1)
+
+
+@given(budgets=st.integers(2, 3000), rounds=st.integers(1, 14), fixed=st.booleans())
+@example(budgets=32, rounds=5, fixed=True)
+@example(budgets=33, rounds=5, fixed=True)
+def test_failures_can_be_confirmed_from_the_computed_number_of_rounds_on(
+    budgets: int, rounds: int, fixed: bool
+) -> None:
+    plan, level = (rounds,) if fixed else tuple(range(1, rounds + 1)), confirmation_level(budgets)
+    looks = Looks(plan, min(0.05, level), level)
+    # No ratios speak more clearly against the budget than these.
+    worst = judge(dict.fromkeys(range(rounds), 1.0), 0.0, looks, rounds)
+    assert (worst.outcome == "fail") == (rounds >= rounds_to_confirm(budgets))
+
+
+def test_a_single_budget_needs_no_confirmation() -> None:
+    assert rounds_to_confirm(1) == rounds_to_confirm(0) == 0
 
 
 def test_what_is_left_is_what_runs_until_the_trends_decide_and_at_most_the_plan() -> None:
