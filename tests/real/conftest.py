@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -299,6 +300,17 @@ def lacking(stack: str) -> list[str]:
 DISK_SIZE = 512 << 20
 #: Whoever has root shares the journals, so that other tests' sessions would clean up what is to be found here.
 OWN_JOURNALS = 'mkdir -p /run/pytest-fsstack && mount --bind "$0" /run/pytest-fsstack && exec "$@"'
+
+
+def stop_process(pid: int) -> None:
+    """Stop a process, and wait until all its threads have stopped. On a busy machine they may go on for a moment."""
+
+    def states() -> set[str]:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+    os.kill(pid, signal.SIGSTOP)
+    assert commands.wait_until(lambda: states() == {"T"}, 60), states()
 
 
 def left_of(directory: Path) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from pytest_fsstack.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.stack.places import BuildContext
 from tests import guarding
-from tests.real.conftest import LoopDevice, built, run
+from tests.real.conftest import LoopDevice, built, run, stop_process
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -192,7 +192,7 @@ def test_a_file_on_a_filesystem_whose_server_hangs_does_not_keep_the_check_waiti
         (server,) = (int(pid) for pid in run("pgrep", "-f", f"gocryptfs .* {stack.path}$").split())
         # What the kernel knows of the file is too old by then for it to answer by itself.
         time.sleep(1.2)
-        os.kill(server, signal.SIGSTOP)
+        stop_process(server)
         try:
             # In a process of its own: a thread that waits in the kernel could not be ended.
             with subprocess.Popen([sys.executable, "-c", CHECK, path]) as check:

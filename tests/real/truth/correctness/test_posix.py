@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.stack.places import BuildContext
 from pytest_fsstack.truth.correctness.posix import PJDFSTEST, letting_go
-from tests.real.conftest import built
+from tests.real.conftest import built, stop_process
 from tests.real.test_scenarios import smoke
 
 pytestmark = pytest.mark.root
@@ -46,7 +44,7 @@ def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(above: str, co
     with built(f"ext4 | gocryptfs{above}", LoopDevice(64 << 20), context) as stack:
         (stack.path / "file").write_text("kept")
         (server,) = stack.machine.daemons
-        os.kill(server, signal.SIGSTOP)
+        stop_process(server)
         with letting_go(stack, stack.path, 1.0) as let_go:
             assert subprocess.run(["ls", stack.path / "other"], capture_output=True).returncode
         assert let_go.is_set()
