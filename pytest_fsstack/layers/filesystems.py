@@ -44,6 +44,8 @@ from pytest_fsstack.stack.words import (
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
+#: Writes the journal back (EXT4_IOC_CHECKPOINT in include/uapi/linux/ext4.h). Its argument are flags.
+_EXT4_IOC_CHECKPOINT, _NO_FLAGS = 0x4004662B, bytes(4)
 #: Frees preallocated blocks of closed files, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS in
 #: fs/xfs/libxfs/xfs_fs.h, with struct xfs_fs_eofblocks: version 1, no flags, all files).
 _XFS_IOC_FREE_EOFBLOCKS = 0x8080583A
@@ -212,6 +214,15 @@ class _Ext(Filesystem):
         further, features = _without_option(words, "-O")
         added = [name for feature in wanted for name in self.provides[feature] if name not in features]
         return [*further, "-O", ",".join([*features, *added])] if added else words
+
+    def checkpoint(self, place: Place, context: BuildContext) -> None:
+        """Write the journal back. Until then it keeps metadata in memory: after unpacking a tree, `du` read nothing."""
+        try:
+            context.machine.ioctl(place.path, _EXT4_IOC_CHECKPOINT, _NO_FLAGS)
+        except OSError as error:
+            # There is no journal, or the kernel is older than 5.14, or has a driver of its own for ext2.
+            if error.errno not in (errno.ENODEV, errno.ENOTTY):
+                raise
 
 
 def _without_option(words: list[str], option: str) -> tuple[list[str], list[str]]:

@@ -119,11 +119,12 @@ class Timed:
         watch = Watch(self._stack) if self._repeated else None
         self._check_settings()
         with signals.shielded():
-            self._stack.sync()
             if cold:
-                self._stack.drop_daemon_caches()
+                self._stack.release_caches()
                 self._stack.sync_directory()
                 drop_caches()
+            else:
+                self._stack.sync()
         for path in preload:
             _read(path)
         if watch:
@@ -162,9 +163,7 @@ class Timed:
             self._stack.remount()
             return
         with signals.shielded():
-            self._stack.drop_daemon_caches()
-            # Only clean caches are dropped, and this makes those of the stack clean.
-            self._stack.sync()
+            self._stack.release_caches()
             drop_clean_caches()
 
     def _check_settings(self) -> None:

@@ -20,7 +20,7 @@ from pytest_fsstack.machine.mounts import DISCONNECTED
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
-from pytest_fsstack.stack.layer import Checks, Forgets, Layer, OptionError, Rebuilds, Scrubs, Spread
+from pytest_fsstack.stack.layer import Checks, Forgets, Journals, Layer, OptionError, Rebuilds, Scrubs, Spread
 from pytest_fsstack.stack.model import Device, Stack
 from pytest_fsstack.stack.places import Block, BuildContext, CheckResult, Directory, Place, Pool
 from pytest_fsstack.stack.tuning import Tuning
@@ -226,12 +226,22 @@ class Built:
         """Unmount and mount everything again, so that the next reads come from the device."""
         self._reopen(lambda layer: layer.gives is Directory, "fsstack.remount()")
 
-    def drop_daemon_caches(self) -> None:
-        """Restart daemons whose caches the kernel cannot drop, or wait until they have dropped them."""
-        self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
+    def release_caches(self) -> None:
+        """Write everything out, and let go of what dropping the kernel's caches would leave in memory.
+
+        Daemons with caches of their own are restarted, or given the time to drop them. Journals are written back.
+        """
+        self.sync()
+        reopened = self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         # A sleep of no seconds waits for the other programs of a busy machine.
         if waits := [layer.forgets_after for layer in self.stack.layers if isinstance(layer, Forgets)]:
             time.sleep(max(waits))
+        if reopened or waits:
+            # The daemons have written to the layers below.
+            self.sync()
+        for index, layer in enumerate(self.stack.layers):
+            if isinstance(layer, Journals):
+                layer.checkpoint(self._places[index + 1], self._context_of(index))
 
     @contextlib.contextmanager
     def taken_down(self, layer: str | None = None) -> Iterator[Place]:
@@ -397,7 +407,8 @@ class Built:
         mounts = (self.machine.mount_at(place.path) for place in self._places if isinstance(place, Directory))
         return [str(mount) for mount in mounts if mount]
 
-    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> None:
+    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> bool:
+        """Close the lowest chosen layer and all above it, and open them again. Return whether there is one."""
         layers = self.stack.layers
         keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
@@ -414,6 +425,7 @@ class Built:
                     ) from None
                 raise
             self._open_all()
+        return first < len(layers)
 
     @contextlib.contextmanager
     def _reported(self, what: str, layer: Layer, kernel: kmsg.Listener = kmsg.SILENT) -> Iterator[None]:

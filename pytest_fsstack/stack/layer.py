@@ -197,7 +197,7 @@ class Layer(Options, Declarations):
     again for every remount, so it may depend only on `context` and on data that `create` has written.
 
     What only some layers can do is in classes of their own: `Sized`, `Spread`, `Provides`, and the protocols `Checks`,
-    `Scrubs`, `Rebuilds`, `Wants` and `Forgets`.
+    `Scrubs`, `Rebuilds`, `Wants`, `Forgets` and `Journals`.
     """
 
     takes: ClassVar[tuple[PlaceType, ...]]
@@ -293,6 +293,15 @@ class Forgets(Protocol):
 
     #: Seconds after which it has done so.
     forgets_after: ClassVar[float]
+
+
+@runtime_checkable
+class Journals(Protocol):
+    """A filesystem whose journal keeps what it has written in memory, also while caches are dropped."""
+
+    def checkpoint(self, place: Place, context: BuildContext) -> None:
+        """Write the journal back, so that it keeps nothing. Raises OSError."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ def _content(size: int, index: int) -> bytes:
 
 def _taken(fsstack: Built) -> tuple[int, int]:
     """Return the apparent and allocated size of all regular files where the stack stores its data."""
-    fsstack.sync()
     # A daemon may delay the removal of files.
-    fsstack.drop_daemon_caches()
+    fsstack.release_caches()
     statuses = [path.lstat() for path in regular_files(fsstack.stored)]
     return sum(status.st_size for status in statuses), 512 * sum(status.st_blocks for status in statuses)

@@ -1,4 +1,4 @@
-"""A timed block begins with no contents of its stack in memory."""
+"""A timed block begins with nothing of its stack in memory."""
 
 from __future__ import annotations
 
@@ -81,3 +81,21 @@ def test_a_block_begins_with_no_contents_of_its_stack_in_memory(text: str, conte
         assert contents == {CONTENT}
         assert clock.sample is not None
         assert clock.sample.values["read_bytes"] >= FILES * len(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("ext2", "ext3", "ext4", "ext4(mkfs='-O ^has_journal')", "xfs", "btrfs"),
+        *("ext4 | fscrypt", "ext4 | gocryptfs", "ext4 | loop(size='100M') | ext4"),
+    ],
+)
+def test_looking_at_files_that_were_just_written_reads_from_the_device(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
+        write(stack)
+        names = list(files(stack.path))
+        clock = Timed(stack)
+        with clock():
+            assert [name.lstat().st_size for name in names] == [len(CONTENT)] * FILES
+        assert clock.sample is not None
+        assert clock.sample.values["read_bytes"] > 0

@@ -220,7 +220,7 @@ def test_cryfs_hides_everything_and_has_written_it_once_its_caches_are_dropped(c
     with built(text, LoopDevice(SMALL), context) as stack:
         (stack.path / "secret-name").write_bytes(MARK * (1 << 17))
         stack.sync()
-        stack.drop_daemon_caches()
+        stack.release_caches()
         assert (stack.path / "secret-name").read_bytes() == MARK * (1 << 17)
         assert stack.usage() >= len(MARK) << 17
         names = [name for _, directories, files in os.walk(stack.below) for name in directories + files]

@@ -215,7 +215,7 @@ def test_a_device_that_comes_back_under_another_name_is_followed(
         monkeypatch.setattr(stack, "_close", taken)
         if cold:
             # As with a daemon below the device, whose caches are dropped by mounting all of it anew.
-            monkeypatch.setattr(stack, "drop_daemon_caches", stack.remount)
+            monkeypatch.setattr(stack, "release_caches", stack.remount)
         try:
             step(Timed(stack), stack, cold=cold)
             assert stack.path != first

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -391,3 +394,17 @@ def test_where_none_can_it_says_why(machine: LayerMachine, context: BuildContext
         standing(machine, context, "ext4", "/b").trim()
     with pytest.raises(BuildError, match=r"`bind` .*\bfilesystem\b"):
         standing(machine, context, "bind", "/c").trim()
+
+
+@pytest.mark.parametrize(
+    ("number", "is_raised"), [(errno.ENODEV, False), (errno.ENOTTY, False), (errno.EIO, True), (errno.EPERM, True)]
+)
+def test_a_missing_journal_is_no_error_and_one_that_cannot_be_written_back_is(
+    number: int, is_raised: bool, machine: LayerMachine, context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, request: int, argument: bytes) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(machine, "ioctl", refuse)
+    with pytest.raises(OSError, match=str(context.directory)) if is_raised else contextlib.nullcontext():
+        only("ext4").checkpoint(Directory(context.directory), context)

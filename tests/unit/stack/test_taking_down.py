@@ -467,7 +467,7 @@ def test_a_signal_waits_for_the_layer_that_is_being_built(context: BuildContext)
 
 @pytest.mark.parametrize(
     ("act", "call", "is_optional"),
-    [(Built.drop_daemon_caches, "timed()", True), (Built.remount, "fsstack.remount()", False)],
+    [(Built.release_caches, "timed()", True), (Built.remount, "fsstack.remount()", False)],
 )
 def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
     act: Callable[[Built], None], call: str, is_optional: bool, context: BuildContext
