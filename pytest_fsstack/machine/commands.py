@@ -233,13 +233,14 @@ def wrappers(outlives: bool) -> list[str]:
     """Return the commands that set the limit of core dumps and the parent-death signal, and then run another one.
 
     Code of Python between fork and exec could do that, but then a fork copies the page tables of the whole session,
-    which takes ten times as long.
+    which takes ten times as long. They have paths, because a search for each through PATH reads its directories anew
+    after a cold start.
     """
-    words = [] if outlives else ["setpriv", "--pdeathsig", "KILL", "--"]
+    words = [] if outlives else [which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"]
     # One byte, because with 0 a core dump could still be piped to a program (core(5)). A hard limit of 0 cannot be
     # raised, but already prevents files.
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != 0:
-        words = ["prlimit", "--core=1:1", "--", *words]
+        words = [which("prlimit") or "prlimit", "--core=1:1", "--", *words]
     return words
 
 

@@ -200,7 +200,7 @@ class Builder:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
         self._undo.enter_context(processes.watched(orphans.VARIABLE, private=private))
         # All stacks need these, but no layer names them. After a cold start, loading each took 20 ms.
-        for command in "mount", "umount":
+        for command in "mount", "umount", "prlimit", "setpriv":
             resident.keep(command)
 
     @contextlib.contextmanager

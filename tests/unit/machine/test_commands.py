@@ -109,6 +109,18 @@ def test_commands_run_where_the_hard_limit_of_core_dumps_is_zero(privileges: lis
     assert result.stdout.strip() == "0"
 
 
+def test_no_command_is_searched_through_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.environ["PATH"]
+    for name in "prlimit", "setpriv", "true":
+        assert commands.which(name)
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    # They were found when PATH was another one.
+    monkeypatch.setattr(commands, "search_path", lambda: path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{path}")
+    commands.run("true")
+
+
 @pytest.mark.parametrize("free", range(20))
 def test_a_command_for_which_no_descriptors_are_left_has_an_error_and_leaves_nothing(free: int) -> None:
     most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
