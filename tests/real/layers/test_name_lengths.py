@@ -34,8 +34,8 @@ TEXTS = [
     "encfs | gocryptfs(init='-raw64=false')",
     "encfs(mode='paranoia')",
     "securefs(format=2) | encfs",
-    "securefs | cryfs",
-    "cryfs | encfs",
+    # Its first two layers are tested as well. The key derivation of cryfs takes seconds, so it is in no other stack.
+    "securefs | cryfs | encfs",
     "fuse_overlayfs",
     "encfs | fuse_overlayfs",
     "encfs | directory",
@@ -51,7 +51,8 @@ def test_a_stack_takes_the_names_that_it_declares_and_no_others(text: str, tmp_p
         (tmp_path / name).mkdir()
     context = BuildContext(tmp_path / "session", Journal(tmp_path / "journal", RealMachine()))
     with build(stack, DirectoryDevice(tmp_path / "device"), context) as built:
-        assert set(accepted(built.path)) == stack.name_lengths
+        for count in range(min(2, len(stack.layers)), len(stack.layers) + 1):
+            assert set(accepted(built.places[count])) == Stack(stack.layers[:count]).name_lengths
 
 
 def accepted(directory: Path) -> Iterator[int]:
