@@ -28,13 +28,13 @@ LABORATORY = "tests/laboratory/test_runs.py::test_two_hosts_run_a_scenario_and_a
 
 # Tests that wait for devices leave the processors to those that do not, so all go together, two for each processor.
 WORKERS = min(16, 2 * (os.cpu_count() or 1))
-# The two that take longest come first.
-PLACES = [ONE_GUEST, "tests/real/test_torture.py", LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
+PLACES = [ONE_GUEST, LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
+STEALING = ["--dist=worksteal", "-p", "tests.shares"]
 IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
 FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]
 #: Name and words of the sessions, by the argument.
 SESSIONS = {
-    "": ("all but most guests", [*PLACES, f"-n{WORKERS}", "--dist=worksteal", "--hypothesis-profile=gate"]),
+    "": ("all but most guests", [*PLACES, f"-n{WORKERS}", *STEALING, "--hypothesis-profile=gate"]),
     "kernels": ("all guests", [*GUESTS, *IN_TURNS]),
     "families": ("one guest per family", [*FAMILIES, *IN_TURNS]),
 }
