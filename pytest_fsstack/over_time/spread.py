@@ -168,7 +168,7 @@ def power(
     units, quantile = error * between.deviation, between.quantile(1 - alpha)
     missed = 1 - between.share_below(log1p(limit) / units - quantile) if units else 0.0
     distance = (quantile + between.quantile(1 - (1 - decided) / len(compared))) * error
-    smallest = expm1(distance * between.deviation)
+    smallest = _overhead(distance * between.deviation)
     # The variance between runs that more rounds do not reduce.
     remaining = max(0.0, between.deviation**2 - within**2 / rounds)
     room = (log1p(limit) / distance) ** 2 - remaining

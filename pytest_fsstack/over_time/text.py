@@ -15,7 +15,7 @@ from pytest_fsstack.report.answer import emulation
 from pytest_fsstack.report.model import Cell, Grid
 from pytest_fsstack.report.terminal import tabulated
 from pytest_fsstack.report.wording import SIGNS
-from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent, visible
+from pytest_fsstack.units import LARGEST, OverheadUnit, counted, format_quantity, percent, visible
 
 #: The columns of a comparison after the name of the series.
 _HEADERS = ("then", "now", "change of the cost", "verdict")
@@ -190,14 +190,15 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
         runs = f"{counted(worst.runs, 'earlier run')} of this machine"
         return f"{percent(limit)} cannot be judged for {worst.key}{more}: {runs}, but it takes {MIN_EARLIER_RUNS}"
     power = worst.power
-    rounds = "" if power.rounds is None else f"{power.rounds} rounds, or "
+    rounds = [] if power.rounds is None else [f"{power.rounds} rounds"]
+    limits = [f"a limit of {_typed(power.smallest)}"] if power.smallest < LARGEST else []
     return (
         f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.key}{more}: "
         f"runs differ by {percent(expm1(power.spread.deviation))}; "
-        f"to decide, it takes {rounds}a limit of {_typed(power.smallest)}"
+        f"to decide, it takes {', or '.join([*rounds, *limits]) or 'runs that differ less'}"
     )
 
 
 def _typed(limit: float) -> str:
-    """Return a limit as it can be given to an option."""
-    return f"{ceil(limit * 1000) / 10:.1f} %"
+    """Return a limit as it can be given to an option, or ``none`` if no figure would be above it."""
+    return "none" if limit >= LARGEST else f"{ceil(limit * 1000) / 10:.1f} %"
