@@ -386,7 +386,8 @@ def overhead_beside(limit: float, excess: float, parts: int) -> float:
         return limit
     largest = log(LARGEST)
     ratio = min(max(log1p(limit) + excess * GRID / parts, -largest), largest)
-    overhead = expm1(ratio)
+    # The excess was rounded to the grid, so equal figures would seem to differ.
+    overhead = expm1(ratio) if abs(ratio) > GRID else 0.0
     return max(overhead, nextafter(limit, inf)) if excess > 0 else min(overhead, nextafter(limit, -inf))
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from pytest_fsstack.judging.describe import describe_undecided, judgement_in_words
 from pytest_fsstack.judging.judge import judge
 from pytest_fsstack.judging.readings import settle
-from pytest_fsstack.over_time.comparison import compare
+from pytest_fsstack.over_time.comparison import compare, outlook
+from pytest_fsstack.over_time.text import plan_in_short, plan_lines
+from pytest_fsstack.over_time.trend import change_points, trends
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import ChainResults, Results, Unjudged
-from pytest_fsstack.records.sample import Metric
+from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.report import html, markdown, openmetrics
 from tests.chains import a_chain
 
@@ -58,6 +63,52 @@ def test_counts_are_judged_as_they_are(base: Counts, stack: Counts, outcome: str
     assert openmetrics.report(results)
 
 
+@pytest.mark.parametrize("count", [0, 10])
+@pytest.mark.parametrize("overhead", [0.0, 0.1, 1.0])
+def test_equal_counts_are_no_difference_whatever_the_budget_is(count: int, overhead: float) -> None:
+    of_counts = chain(count, count)
+    verdict = judge(of_counts, "write", "stack", Budget("lost", overhead)).verdict
+    assert verdict is not None
+    assert verdict.outcome == "pass"
+    assert verdict.estimate.ratios == (1, 1, 1)
+    assert not verdict.estimate.differs
+
+
+@pytest.mark.parametrize(("base", "stack", "outcome"), [(0, 0, "pass"), (10, 12, "fail"), (0, 5, "fail")])
+def test_counts_of_boots_are_judged_alike(base: int, stack: int, outcome: str) -> None:
+    figures = {"base": {"lost": float(base)}, "stack": {"lost": float(stack)}}
+    of_boots = a_chain({"write": {}}, 0, boots=3).with_metrics(LOST).with_stack("base").with_stack("stack").built
+    for boot in range(3):
+        for name, values in figures.items():
+            for number in range(4):
+                of_boots.add("write", name, Sample(values, {"lost": LOST}), number, boot)
+    of_boots.paired = False
+    judgement = judge(of_boots, "write", "stack", Budget("lost", 0.1))
+    assert judgement.outcome == outcome
+    assert judgement.verdict is not None
+    assert judgement.verdict.runs == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("stack", "outcome"),
+    [
+        ([None, *[0] * 15], "pass"),
+        ([None, *[5] * 15], "fail"),
+        ([0] * 16, "pass"),
+    ],
+)
+def test_a_round_without_a_count_counts_against_both_verdicts(stack: list[int | None], outcome: str) -> None:
+    def figures(series: Sequence[int | None]) -> list[dict[str, float]]:
+        return [{"seconds": 1.0} | ({} if count is None else {"lost": float(count)}) for count in series]
+
+    built = a_chain({"write": {"base": figures([0] * 16), "stack": figures(stack)}}).with_metrics(LOST)
+    for rounds, expected in ((8, outcome if stack[0] is not None else "inconclusive"), (16, outcome)):
+        of_counts = replace(built, rounds=rounds).built
+        judgement = judge(of_counts, "write", "stack", Budget("lost", 0.1))
+        assert judgement.verdict is not None
+        assert (judgement.outcome, judgement.verdict.estimate.missing) == (expected, int(stack[0] is None))
+
+
 @pytest.mark.parametrize("resolution", [0.0, 1.0])
 def test_without_the_flag_a_small_count_is_refused_or_coarse(resolution: float) -> None:
     of_counts = chain(0, 0, Metric("lost", resolution=resolution))
@@ -82,3 +133,27 @@ def test_a_count_that_grows_from_none_fails_over_time() -> None:
     for now, outcome in ((none, "pass"), (some, "fail")):
         (change,) = compare([now] * 3, [none] * 3, limit=0.05).judged
         assert change.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "outcome"),
+    [
+        ((0, 0), [(0, 0)] * 6, "pass"),
+        ((0, 5), [(0, 0)] * 6, "fail"),
+        ((10, 10), [(10, 10)] * 20, "pass"),
+        ((10, 11), [(10, 10)] * 6, "fail"),
+        # Nights that lose files now and then say nothing about the next one.
+        ((0, 1), [(0, 0), (0, 1)] * 4, "inconclusive"),
+    ],
+)
+def test_one_run_of_counts_is_judged_against_its_history(
+    now: tuple[int, int], then: list[tuple[int, int]], outcome: str
+) -> None:
+    runs = [Results({"machine_id": "1"}, [chain(*counts)]) for counts in (*then, now)]
+    (change,) = compare(runs[-1:], runs[:-1], limit=0.05).judged
+    assert change.outcome == outcome
+    plan = outlook(runs[:-1], 0.05)
+    assert [series.decides for series in plan] == [outcome != "inconclusive"]
+    assert bool(plan_in_short(plan, 0.05)) == (outcome == "inconclusive")
+    assert len(plan_lines(plan, 0.05)) > 1
+    assert change_points(trends(runs)[-1], 0.01) == []
