@@ -138,7 +138,10 @@ EndKind = Literal["", "failed", "skipped", "left out", "not run"]
 
 
 class StepRun(msgspec.Struct, frozen=True):
-    """A step in one run of a cell: a sample of each repetition, and their total duration."""
+    """A step in one run of a cell: a sample of each repetition, and their total duration.
+
+    The duration is what more repetitions would take: without building the stack, and without the first one's checks.
+    """
 
     step: str
     samples: tuple[Sample, ...] = ()

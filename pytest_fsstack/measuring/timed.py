@@ -58,6 +58,7 @@ class Timed:
         self._incomplete = ""
         self._sample: Sample | None = None
         self._entered = False
+        self._watch: Watch | None = None
         self._block: dict[str, Any] = {}
         self._workloads: list[dict[str, Any]] = []
 
@@ -116,7 +117,7 @@ class Timed:
     ) -> Iterator[Timed]:
         arguments = {"bytes": size, "files": count, "direction": direction, "cold": cold}
         self._block = {name: value for name, value in arguments.items() if value is not None}
-        watch = Watch(self._stack) if self._repeated else None
+        watch = self._watch = Watch(self._stack) if self._repeated else None
         self._check_settings()
         with signals.shielded():
             if cold:
@@ -152,6 +153,11 @@ class Timed:
             values["file_rate"] = count / seconds
         self._sample = Sample(values)
         resident.keep_wanted()
+
+    @property
+    def checking(self) -> float:
+        """Return the seconds that it took to check that the block writes nothing. Repetitions are not checked."""
+        return self._watch.seconds if self._watch else 0.0
 
     def reread(self) -> None:
         """Make later reads of the stack come from its device, to check the work after the block.

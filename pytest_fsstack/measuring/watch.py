@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, signals
@@ -23,11 +24,13 @@ class Watch:
     """
 
     def __init__(self, stack: Built) -> None:
-        self._stack = stack
+        self._stack, started = stack, time.monotonic()
         with signals.shielded():
             stack.sync()
         self._files = _files(stack.path)
         self._written = 0
+        #: The duration of the comparison so far.
+        self.seconds = time.monotonic() - started
 
     def begin(self) -> None:
         """Begin after the cold start, because the device may have got another name."""
@@ -35,6 +38,13 @@ class Watch:
 
     def change(self) -> str:
         """Describe the changes to the stack by the block, or return an empty text."""
+        started = time.monotonic()
+        try:
+            return self._change()
+        finally:
+            self.seconds += time.monotonic() - started
+
+    def _change(self) -> str:
         if size := _written(self._stack.path) - self._written:
             return f"{size:,} bytes were written"
         now = _files(self._stack.path)

@@ -116,13 +116,14 @@ def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
     """Time a section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
     from pytest_fsstack.measuring.timed import Timed
-    from pytest_fsstack.rounds.runner import METRICS, REPEATED, ROUND, SAMPLE
+    from pytest_fsstack.rounds.runner import CHECKING, METRICS, REPEATED, ROUND, SAMPLE
 
     # A chain runs in rounds if one of its tests is known to measure before it runs.
     if ROUND not in request.node.stash:
         pytest.fail("timed is not an argument of the test, so nothing would be measured: make it one", pytrace=False)
     block = Timed(fsstack, request.node.stash.get(REPEATED, ""), request.node.stash.get(METRICS, {}))
     yield block
+    request.node.stash[CHECKING] += block.checking
     if block.sample is not None:
         request.node.stash[SAMPLE] = block.sample
 

@@ -8,6 +8,7 @@ results instead of pytest's own work.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -35,6 +36,13 @@ class Run:
     subtests: Reports = field(default_factory=list)
     #: Whether its fixtures were requested. Skip marks and hooks of other plugins come before that.
     reached: bool = False
+    #: The seconds in which fixtures were set up that outlive the test, such as the stack.
+    shared: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Return the duration of the test with its own fixtures, up to their teardown."""
+        return sum(call.duration for when, call in self.calls.items() if when != "teardown") - self.shared
 
     @property
     def raised(self) -> bool:
@@ -225,6 +233,18 @@ class Protocol:
         if self._run is not None and call.when in ("setup", "call", "teardown"):
             self._run.calls[call.when] = call
         return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Any:
+        run = self._run
+        if run is None or fixturedef.scope == "function":
+            return (yield)
+        started, before = time.monotonic(), run.shared
+        try:
+            return (yield)
+        finally:
+            # Those that this one has requested are part of it.
+            run.shared = before + time.monotonic() - started
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SAMPLE = pytest.StashKey[Sample]()
 #: The name of a step that will be repeated. The `timed` fixture then checks that it writes nothing.
 REPEATED = pytest.StashKey[str]()
+#: The seconds in which the `timed` fixture checked that.
+CHECKING = pytest.StashKey[float]()
 #: The metrics that the step has recorded so far.
 METRICS = pytest.StashKey[dict[str, Metric]]()
 #: The current round from 0, for the fixture `fsstack_seed`.
@@ -75,9 +77,10 @@ class Runner:
                 if index + 1 < len(steps):
                     self.tear_down(item, chain, chain.parent)
                 break
+        checking = sum(item.stash.get(CHECKING, 0.0) for _, item in steps[: len(runs)])
         return CellRun(
             tuple(runs),
-            time.monotonic() - started,
+            time.monotonic() - started - checking,
             tuple(self._mounts()),
             tuple(self._commands()),
             self._tools(chain.stacks[stack].stack),
@@ -85,8 +88,9 @@ class Runner:
 
     def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, this: Round) -> StepRun:
         """Run a step on a stack, with the repetitions of the round."""
-        count, started = this.repetitions.get(step, 1), time.monotonic()
+        count, seconds = this.repetitions.get(step, 1), 0.0
         runs, samples = chain.runs.setdefault(item, ItemRuns()), list[Sample]()
+        item.stash[CHECKING] = 0.0
         item.stash[ROUND] = this.number
         item.stash[METRICS] = chain.metrics.setdefault(step, {})
         for number in range(1, count + 1):
@@ -95,6 +99,7 @@ class Runner:
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             runs.add(run)
+            seconds += run.seconds
             sample, measured = _pop_sample(item), _benchmark_sample(self.config, item)
             if sample and measured:
                 sample = msgspec.structs.replace(sample, values={**measured.values, **sample.values})
@@ -107,7 +112,7 @@ class Runner:
         return StepRun(
             step,
             tuple(samples),
-            time.monotonic() - started,
+            seconds - item.stash[CHECKING],
             _ending_of(run),
             run.cause,
             run.broke_in_setup,

@@ -55,6 +55,40 @@ def test_a_repeated_step_runs_so_often_on_every_stack_of_one_build(project: Proj
     assert chain.series("read", "crypt", "seen") == [7.0, 7.0]
 
 
+def test_a_repetition_costs_neither_the_build_of_the_stack_nor_the_check_that_it_writes_nothing(
+    project: Project,
+) -> None:
+    project.write("""
+        import time
+        import pytest
+        from pytest_fsstack.measuring import watch
+
+        files_of = watch._files
+
+        @pytest.fixture(scope="module", autouse=True)
+        def slow_check():
+            watch._files = lambda top: time.sleep(0.5) or files_of(top)
+
+        @pytest.fixture(scope="class")
+        def slow_build(fsstack):
+            time.sleep(0.5)
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.usefixtures("slow_build")
+        class TestChain:
+            @pytest.mark.fsstack_repeat("auto")
+            def test_read(self, timed):
+                with timed(cold=False):
+                    pass
+    """)
+    project.run("--fsstack-json=all.json", "--fsstack-rounds=1").assert_outcomes(passed=2)
+    (chain,) = chains_of(project.pytester.path / "all.json")
+    cost = chain.repeated["read"].cost
+    assert cost is not None
+    # The step is the only one, so all but a fiftieth of a round would be its own.
+    assert cost < 0.98
+
+
 def repetitions(chain: ChainResults, step: str, stack: str) -> list[int]:
     return [sample.repetitions for _, sample in sorted(chain.of(step, stack).items())]
 
