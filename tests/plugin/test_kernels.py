@@ -552,6 +552,18 @@ def test_a_strict_gate_whose_verdicts_need_more_boots_ends_before_its_first_roun
     assert not (kernels.pytester.path / "log").exists()
 
 
+def test_budgets_of_all_kernels_are_counted_before_the_first_round(kernels: Project) -> None:
+    # One test on two stacks and two kernels, and a verdict between the kernels for each stack.
+    words = ["--fsstack-budget=500%", "--fsstack-max-regression=500%", ONE_BOOT, "-k", "First"]
+    words += ["--fsstack-alpha=0.4", "--fsstack-rounds=2", "--fsstack-error-rate-per=session"]
+    stacks = ["plain", *(f"s{number} = crypt" for number in range(2))]
+    result = run(kernels, *words, *(f"--fsstack-stacks={stack}" for stack in stacks))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    # 2 on each kernel, and 3 between them. One kernel's alone could be confirmed.
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-rounds: 7 budgets*--fsstack-rounds=3*"])
+    assert not (kernels.pytester.path / "log").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
