@@ -2,9 +2,10 @@
 
     python -m benchmarks agreement [chains [seed]]
 
-Both builds judge the same chains: rounds of one or several boots, lost rounds, incomplete work, discarded rounds,
-several metrics, budgets of all kinds, and fresh rounds that confirm a failure. Compared are all estimates, verdicts,
-outcomes, and effects of the previous run.
+Both builds judge the same chains by the same plan, which is that of the earlier one: looks after 8, 16, ..., 80 rounds,
+or a single look. There are rounds of one or several boots, lost rounds, incomplete work, discarded rounds, several
+metrics, budgets of all kinds, and fresh rounds that confirm a failure. Compared are all estimates, verdicts, outcomes,
+and effects of the previous run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def chain_of(rng):
     boots = rng.choice((1, 1, 1, 2, 4, 8))
     rounds = rng.randint(1, 80) if boots == 1 else rng.randint(1, 4)
     alpha = rng.choice((0.05, 0.05, 0.01, 0.2))
-    looks = rng.choice((Looks(alpha=alpha), Looks.fixed(rounds, alpha))) if boots == 1 else Looks.fixed(boots, alpha)
+    # The usual plans of the builds differ, so both get that of the earlier one.
+    planned = Looks(tuple(range(8, 81, 8)), alpha)
+    looks = rng.choice((planned, Looks.fixed(rounds, alpha))) if boots == 1 else Looks.fixed(boots, alpha)
     chain = ChainResults("test_it.py::TestIt", devices, "ext4", looks, rng.randrange(1000), steps=steps)
     chain.stacks = {name: StackInfo(name, name) for name in stacks}
     chain.boots, chain.paired = boots, boots == 1 or rng.random() < 0.5

@@ -40,7 +40,7 @@ def coverage(sessions: int, seed: int) -> Table:
                 [f"{cv:.0%}", f"{truth:.1%}", *_quality(early, truth), *_quality(late, truth), _contradictions(late)]
             )
     headers = [
-        *("CV", "truth", "error at the decision", "90 % interval covers", "error of 80 rounds", "interval covers"),
+        *("CV", "truth", "error at the decision", "90 % interval covers", "error of 78 rounds", "interval covers"),
         "contradictions",
     ]
     return Table(f"Estimates: {sessions} sessions a cell, outliers, budget 5 %.", headers, rows)

@@ -41,7 +41,7 @@ from pytest_fsstack.judging.views import Views
 from pytest_fsstack.records.conditions import Conditions
 from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
 from pytest_fsstack.records.sample import Sample
-from pytest_fsstack.records.verdicts import Verdict
+from pytest_fsstack.records.verdicts import Looks, Verdict
 
 
 class Course:
@@ -192,12 +192,15 @@ class Course:
         return [] if over else self.planner.next_round()
 
     @property
-    def _may_confirm(self) -> bool:
-        return self.policy.sharing > 1 and self.chain.confirmation is None and not self.policy.once
+    def confirming(self) -> Looks | None:
+        """Return the plan for confirming failures, or None if that is over or not wanted."""
+        if self.policy.sharing <= 1 or self.chain.confirmation or self.policy.once:
+            return None
+        return self.chain.looks.confirming(confirmation_level(self.policy.sharing))
 
     def _confirming(self) -> list[str]:
         """Start fresh rounds for cells that seem to break a budget, if failures need confirmation. Return them."""
-        if self.chain.too_many_discarded or not self._may_confirm:
+        if self.chain.too_many_discarded or not self.confirming:
             return []
         self._judge()
         ended = self.planner.ended
@@ -459,7 +462,7 @@ class Course:
     def rounds_left(self) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell, with the current one."""
         ended = self.chain.rounds_of_phase - bool(self._cells_of_round)
-        return self.planner.rounds_left(ended, confirms=self._may_confirm)
+        return self.planner.rounds_left(ended, self.confirming)
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 

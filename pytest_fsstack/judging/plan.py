@@ -154,8 +154,8 @@ class Planner:
     def _is_judged(self, question: Question) -> bool:
         return self.judged is None or question in self.judged
 
-    def rounds_left(self, rounds: int, *, confirms: bool = False) -> dict[str, RoundsLeft]:
-        """Return the remaining rounds of each cell after so many rounds. `confirms` adds those for confirmation."""
+    def rounds_left(self, rounds: int, confirming: Looks | None = None) -> dict[str, RoundsLeft]:
+        """Return the remaining rounds of each cell after so many rounds, with those of the plan for confirmation."""
         looks, remaining = self.looks, dict[str, RoundsLeft]()
         for question, state in self.states.items():
             if question.cell in self.ended:
@@ -163,10 +163,10 @@ class Planner:
             if state == "running":
                 last = self._last_round(question)
                 end = last if last == looks.rounds[0] else self.expected.get(question)
-                fresh = looks.max_rounds if confirms and self._is_judged(question) else 0
+                fresh = confirming.max_rounds if confirming and self._is_judged(question) else 0
                 of_cell = RoundsLeft(end - rounds if end else None, last - rounds + fresh)
-            elif state == "fail" and confirms:
-                of_cell = RoundsLeft(looks.minimum_rounds, looks.max_rounds)
+            elif state == "fail" and confirming:
+                of_cell = RoundsLeft(confirming.minimum_rounds, confirming.max_rounds)
             else:
                 continue
             # Fresh rounds have no control.

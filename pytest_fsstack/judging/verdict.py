@@ -226,8 +226,8 @@ def expected_rounds(verdict: Verdict) -> int:
         return rounds
     bounds, later = _whole(looks), looks.rounds[verdict.look :]
     hopeless = abs(verdict.z) * sqrt(looks.max_rounds / rounds) < bounds[-1] / 2
-    for end, bound in zip(later, bounds[verdict.look :], strict=True):
-        if abs(verdict.z) * sqrt(end / rounds) >= bound or (hopeless and 2 * end >= looks.max_rounds):
+    for number, (end, bound) in enumerate(zip(later, bounds[verdict.look :], strict=True), verdict.look + 1):
+        if abs(verdict.z) * sqrt(end / rounds) >= bound or (hopeless and looks.may_give_up(number)):
             return end
     return looks.max_rounds
 
@@ -353,7 +353,7 @@ class _Evidence:
         """Whether the rest of the plan would hardly decide."""
         looks, number = self.looks, len(self.least.sizes)
         share = looks.rounds[number - 1] / looks.max_rounds
-        if share < 0.5 or share == 1 or not self.rounds:
+        if not looks.may_give_up(number) or share == 1 or not self.rounds:
             return False
         # The remaining blocks are complete, as planned.
         later = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))

@@ -326,7 +326,7 @@ OPTIONS = (
     ),
     Option(
         "rounds",
-        "run N rounds, and judge once (default: up to 80, judged after every eighth)",
+        "run N rounds, and judge once (default: judged after round 6 and every eighth from there, up to 78)",
         "N",
         _count,
     ),

@@ -87,11 +87,13 @@ def _rounds(config: pytest.Config, session: Session, chain: Chain, runs: Runs) -
         return "none: nothing is measured, and each stack is built as pytest runs the tests"
     if flag := options.runs_once_by(config):
         return f"1, because of {flag}"
-    confirms = session.budgets.confirmed > 1 and not runs.undecided
-    additional = f", and at most {runs.last} more to confirm failures" if confirms else ""
+    confirms = runs.fresh and not runs.undecided
+    additional = f", and at most {runs.fresh} more to confirm failures" if confirms else ""
     if session.settings.discard_rounds:
         additional += f", and at most {runs.last} more in place of discarded ones"
-    rounds = str(runs.first) if runs.first == runs.last else f"{runs.first} to {runs.last}, judged after every eighth"
+    rounds = str(runs.first)
+    if runs.first < runs.last:
+        rounds += f" to {runs.last}, judged after round {runs.first} and every eighth from there"
     if runs.undecided:
         rounds += ", because there are no budgets to decide"
     return rounds + additional

@@ -29,6 +29,8 @@ class Runs:
     by_cell: dict[str, tuple[int, int]]
     first: int = 1
     last: int = 1
+    #: The most rounds for confirming failures.
+    fresh: int = 0
     #: Whether there are no budgets, so that the chain ends at the first look.
     undecided: bool = False
 
@@ -77,5 +79,6 @@ def runs_of(session: Session, chain: Chain, planned: ChainPlan, kernels: Sequenc
         {cell: (first, left.maximum + replaced) for cell, left in course.rounds_left.items()},
         first,
         last,
+        course.confirming.max_rounds if course.confirming else 0,
         undecided=last < looks.max_rounds,
     )

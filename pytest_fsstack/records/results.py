@@ -239,8 +239,7 @@ class ChainResults(msgspec.Struct):
     @property
     def confirming(self) -> Looks:
         """Return the plan of the fresh rounds. They confirm a failure at their own level, and refute it as usual."""
-        level = self.confirmation.level if self.confirmation else self.looks.alpha
-        return Looks(self.looks.rounds, min(self.looks.alpha, level), level)
+        return self.looks.confirming(self.confirmation.level if self.confirmation else self.looks.alpha)
 
     def of(self, step: str, stack: str) -> dict[RoundKey, Sample]:
         """Return the samples of a step on a stack in the order of the boots and rounds."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import e, inf, log1p
+from itertools import count
+from math import e, inf, log1p, nextafter
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -16,35 +17,48 @@ if TYPE_CHECKING:
 else:
     End = float | None  # JSON has no infinity, so an open end is null there
 
-#: The block size of a plan with several looks. A plan with one look has a single block.
-BLOCK = 8
+#: The usual plan: the number of looks, the rounds between two of them, and the fewest rounds before the first one.
+_LOOKS, _BLOCK, _FIRST_BLOCK = 10, 8, 6
+#: The share of alpha that the first look may spend.
+_LARGEST_FIRST_SHARE = 1 / 3
 
 
 class Looks(msgspec.Struct, frozen=True, gc=False):
     """The plan of looks at the samples, and the error rate of all looks together.
 
-    ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block. Over
-    all looks, ``alpha`` bounds the probability of a false *fail*, and that of a false *pass*. A plan with several looks
-    spends alpha step by step (`spent`), and gives up on budgets that it will hardly decide. ``alpha_of_fail``, if
-    given, bounds a false *fail* instead.
+    ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block. By
+    default there are ten looks. The first one comes as soon as a third of alpha is enough for a decision, but not
+    before the sixth round, and the others after eight further rounds each: 6, 14, ..., 78 at 5 %. Over all looks,
+    ``alpha`` bounds the probability of a false *fail*, and that of a false *pass*. A plan with several looks spends
+    alpha step by step (`spent`), and gives up on budgets that it will hardly decide. ``alpha_of_fail``, if given,
+    bounds a false *fail* instead.
 
-    Raises ValueError if ``rounds`` is empty, not ascending or not positive, or if ``alpha`` is not between 0 and 0.5.
+    Raises ValueError if ``rounds`` is not ascending or not positive, or if ``alpha`` is not between 0 and 0.5.
     """
 
-    rounds: tuple[int, ...] = tuple(range(BLOCK, 10 * BLOCK + 1, BLOCK))
+    rounds: tuple[int, ...] = ()
     alpha: float = 0.05
     alpha_of_fail: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.rounds or self.rounds[0] < 1 or list(self.rounds) != sorted(set(self.rounds)):
-            raise ValueError(f"looks must be at ascending numbers of rounds (got {self.rounds})")
         if not all(0 < alpha < 0.5 for alpha in (self.alpha, self.failing)):
             raise ValueError(f"alpha must be between 0 and 0.5 (got {self.alpha} and {self.failing})")
+        if not self.rounds:
+            first = next(n for n in count(_FIRST_BLOCK) if self._can_decide_first(n))
+            rounds = tuple(range(first, first + _LOOKS * _BLOCK, _BLOCK))
+            msgspec.structs.force_setattr(self, "rounds", rounds)
+        if self.rounds[0] < 1 or list(self.rounds) != sorted(set(self.rounds)):
+            raise ValueError(f"looks must be at ascending numbers of rounds (got {self.rounds})")
 
     @classmethod
     def fixed(cls, rounds: int, alpha: float = 0.05) -> Looks:
         """Return a plan of one look after ``rounds`` rounds, with the whole ``alpha``."""
         return cls((rounds,), alpha)
+
+    def confirming(self, level: float) -> Looks:
+        """Return the plan of fresh rounds that confirm a failure at this level, and refute it as usual."""
+        is_usual = self.rounds == Looks(alpha=self.alpha).rounds
+        return Looks(() if is_usual else self.rounds, min(self.alpha, level), level)
 
     @property
     def failing(self) -> float:
@@ -86,11 +100,31 @@ class Looks(msgspec.Struct, frozen=True, gc=False):
         """Return the share of alpha that looks up to so many rounds may spend.
 
         ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan & DeMets,
-        Biometrika 70 (1983) 659.
+        Biometrika 70 (1983) 659. If that does not suffice for the first look to decide, a part of alpha is spent at
+        once, just enough for it, and the function spends the rest.
         """
-        share = min(1.0, rounds / self.max_rounds)
-        # At the end exactly 1, which the logarithm of e misses in the last bit.
-        return 1.0 if share == 1 else log1p((e - 1) * share)
+        if rounds >= self.max_rounds:
+            # The logarithm of e misses 1 in the last bit.
+            return 1.0
+        first = self.rounds[0]
+        # Rounded up, because the look would miss its decision by the last bit.
+        needed, usual = nextafter(0.5**first / self.alpha, inf), self._gradual_share(first)
+        if needed <= usual or not self._can_decide_first(first):
+            return self._gradual_share(rounds)
+        if rounds == first:
+            return needed
+        at_once = (needed - usual) / (1 - usual)
+        return at_once + (1 - at_once) * self._gradual_share(rounds)
+
+    def _can_decide_first(self, rounds: int) -> bool:
+        return 0.5**rounds <= _LARGEST_FIRST_SHARE * self.alpha
+
+    def _gradual_share(self, rounds: int) -> float:
+        return log1p((e - 1) * rounds / self.max_rounds)
+
+    def may_give_up(self, look: int) -> bool:
+        """Return whether a look (from 1) may give up on a budget: from the middle of the plan on."""
+        return 2 * look >= len(self.rounds)
 
     def block_of(self, number: int) -> int:
         """Return the index of a round's block, both from 0. Rounds after the plan belong to the last block."""

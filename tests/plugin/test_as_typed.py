@@ -51,8 +51,8 @@ def test_without_a_budget_the_rounds_that_run_are_those_that_are_planned(project
     words = ["--fsstack-stacks=plain", "--fsstack-stacks=crypt", "--fsstack-command=true"]
     result = project.run(*words)
     rounds = re.findall(r"round (\d+) of (?:at most )?(\d+)", words_of(result))
-    assert {(number, planned) for number, planned in rounds if number == rounds[-1][0]} == {("8", "8")}
-    assert "80" not in re.findall(r"(\d+) rounds", words_of(result))
+    assert {(number, planned) for number, planned in rounds if number == rounds[-1][0]} == {("6", "6")}
+    assert "78" not in re.findall(r"(\d+) rounds", words_of(result))
 
 
 def test_sections_that_fio_reports_as_one_are_refused_before_anything_runs(project: Project) -> None:

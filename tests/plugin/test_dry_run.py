@@ -50,10 +50,10 @@ def test_it_shows_what_would_run_and_leaves_no_trace(project: Project) -> None:
             f"  device: {device}",
             "  steps: fill, read",
             "  stacks: plain (baseline), crypt+plain, dear",
-            "  rounds: 8 *80*",
+            "  rounds: 6 *78*",
             "  missing *no-such-tool*(dear)",
             # Only one has a budget that runs for longer, and its baseline with it.
-            "  time: *plain, crypt+plain, dear*24 *168 runs*",
+            "  time: *plain, crypt+plain, dear*18 *162 runs*",
             "  plain (baseline):",
             "    ## build",
             "    mkdir *device/fsstack-XXXXXXXX/data/plain",

@@ -30,7 +30,7 @@ class TestCost:
 def test_a_test_with_timed_is_measured_without_any_mark(project: Project) -> None:
     project.write(UNMARKED.replace('    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")\n', ""))
     project.run("-k", "dear").assert_outcomes(passed=1, deselected=3)
-    assert Counter(project.log) == {"ran dear": 8, "ran plain": 8}
+    assert Counter(project.log) == {"ran dear": 6, "ran plain": 6}
 
 
 @pytest.mark.parametrize(("mark", "promise"), [("fsstack_budget(overhead=0.1)", "budget"), ("benchmark", "benchmark")])
@@ -330,7 +330,7 @@ class TestCost:
         with timed(cold=False):
             pass
         # A stack that is slow by chance in its first block, and never again.
-        timed.record("cost", cost * (1 + runs / 1000) * (1.5 if name == "lucky" and runs <= 8 else 1), unit="coins")
+        timed.record("cost", cost * (1 + runs / 1000) * (1.5 if name == "lucky" and runs <= 6 else 1), unit="coins")
 """
 
 
@@ -340,13 +340,13 @@ def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(pr
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [
-            "*fail:*cost: overhead *10 %, 8 rounds*8*8*: 50.0 %",
+            "*fail:*cost: overhead *10 %, 6 rounds*6*6*: 50.0 %",
             "*3 budgets*FAIL*5 %*",
         ]
     )
     ran = Counter(line.split()[0] for line in project.log)
     # Only suspects run again, and what they are compared with.
-    assert ran == {"plain": 16, "lucky": 16, "dear": 16, "same": 8}
+    assert ran == {"plain": 12, "lucky": 12, "dear": 12, "same": 6}
 
 
 MANY = """

@@ -31,42 +31,42 @@ def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> V
 def test_decided_stacks_stop_and_the_baseline_goes_on_while_anybody_needs_it() -> None:
     planner = Planner(Looks(), QUESTIONS)
     assert planner.next_round() == list(STACKS)
-    open_one = verdict(0.0, 8)
+    open_one = verdict(0.0, 6)
     assert open_one.outcome == "inconclusive"
-    planner.look(8, {ONE: [verdict(1.0, 8)], TWO: [open_one]})
+    planner.look(6, {ONE: [verdict(1.0, 6)], TWO: [open_one]})
     assert planner.next_round() == ["base", "two"]
     assert planner.states == {BASE: "measured", ONE: "fail", TWO: "running", FREE: "measured"}
-    planner.look(16, {ONE: [verdict(1.0, 8)], TWO: [verdict(-1.0, 16)]})
+    planner.look(14, {ONE: [verdict(1.0, 6)], TWO: [verdict(-1.0, 14)]})
     assert planner.next_round() == []
     assert in_words(planner.states.values()) == "1 pass, 1 fail"
 
 
 def test_a_stack_goes_on_until_all_of_its_budgets_are_decided() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    planner.look(8, {ONE: [verdict(1.0, 8), verdict(0.0, 8)]})
+    planner.look(6, {ONE: [verdict(1.0, 6), verdict(0.0, 6)]})
     assert planner.next_round() == ["base", "one"]
-    planner.look(16, {ONE: [verdict(1.0, 8), verdict(-1.0, 16)]})
+    planner.look(14, {ONE: [verdict(1.0, 6), verdict(-1.0, 14)]})
     assert planner.states[ONE] == "fail"
 
 
 def test_what_nothing_can_decide_does_not_keep_a_stack_running() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    planner.look(8, {ONE: [None], TWO: [None, verdict(1.0, 8)]})
+    planner.look(6, {ONE: [None], TWO: [None, verdict(1.0, 6)]})
     assert planner.next_round() == []
     assert planner.states[ONE] == "given up"
 
 
 def test_what_is_given_up_stops() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    hopeless = next(each for seed in range(99) if (each := verdict(0.0, 40, seed=seed)).given_up)
-    planner.look(40, {ONE: [hopeless]})
+    hopeless = next(each for seed in range(99) if (each := verdict(0.0, 38, seed=seed)).given_up)
+    planner.look(38, {ONE: [hopeless]})
     assert planner.next_round() == []
     assert in_words(planner.states.values()) == "1 given up"
 
 
 def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    planner.look(8, {BASE: [verdict(0.0, 8)], ONE: [verdict(1.0, 8)]})
+    planner.look(6, {BASE: [verdict(0.0, 6)], ONE: [verdict(1.0, 6)]})
     assert planner.next_round() == ["base"]
 
 
@@ -76,7 +76,7 @@ def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
     planner.ended.add("one")
     assert planner.next_round() == ["two", "free"]
     # Of what it was compared with, there will be no more rounds.
-    planner.look(8, {TWO: [verdict(0.0, 8)]})
+    planner.look(6, {TWO: [verdict(0.0, 6)]})
     assert planner.next_round() == []
     assert planner.cell_states() == {"base": "ended", "one": "ended", "two": "given up", "free": "measured"}
 
@@ -86,7 +86,7 @@ def test_a_cell_runs_beside_what_its_open_questions_are_about() -> None:
     between = [Question(f"{stack}:new", f"{stack}:old") for stack in "ab"]
     planner = Planner(Looks(), [*own, *between])
     assert planner.next_round() == ["a:old", "a:new", "b:old", "b:new"]
-    planner.look(8, {between[0]: [verdict(1.0, 8)], between[1]: [verdict(0.0, 8)]})
+    planner.look(6, {between[0]: [verdict(1.0, 6)], between[1]: [verdict(0.0, 6)]})
     assert planner.next_round() == ["b:old", "b:new"]
     assert planner.cell_states() == {"a:old": "measured", "a:new": "fail", "b:old": "measured", "b:new": "running"}
 
@@ -140,15 +140,15 @@ def test_a_single_budget_needs_no_confirmation() -> None:
 
 def test_what_is_left_is_what_runs_until_the_trends_decide_and_at_most_the_plan() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    assert planner.rounds_left(3)["one"] == planner.rounds_left(3)["base"] == RoundsLeft(None, 77)
-    nearly = Verdict("inconclusive", verdict(0.0, 8).estimate, 0.0, Looks(), 1, z=1.4)
-    planner.look(8, {ONE: [verdict(1.0, 8)], TWO: [nearly]})
-    assert planner.rounds_left(10) == {"base": RoundsLeft(14, 70), "two": RoundsLeft(14, 70)}
+    assert planner.rounds_left(3)["one"] == planner.rounds_left(3)["base"] == RoundsLeft(None, 75)
+    nearly = Verdict("inconclusive", verdict(0.0, 6).estimate, 0.0, Looks(), 1, z=1.4)
+    planner.look(6, {ONE: [verdict(1.0, 6)], TWO: [nearly]})
+    assert planner.rounds_left(10) == {"base": RoundsLeft(12, 68), "two": RoundsLeft(12, 68)}
     # A failure that has to be confirmed runs again, for one block if it is as clear as before.
-    assert planner.rounds_left(10, confirms=True) == {
-        "base": RoundsLeft(14, 150),
-        "one": RoundsLeft(8, 80),
-        "two": RoundsLeft(14, 150),
+    assert planner.rounds_left(10, planner.looks) == {
+        "base": RoundsLeft(12, 146),
+        "one": RoundsLeft(6, 78),
+        "two": RoundsLeft(12, 146),
     }
 
 
@@ -166,9 +166,9 @@ def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> Non
     planner = Planner(Looks(), [*QUESTIONS, Question("control", "base")], ["control"])
     assert planner.next_round() == [*STACKS, "control"]
     assert planner.rounds_left(3)["control"] == planner.rounds_left(3)["base"]
-    planner.look(8, {ONE: [verdict(0.0, 8)], TWO: [verdict(1.0, 8)]})
+    planner.look(6, {ONE: [verdict(0.0, 6)], TWO: [verdict(1.0, 6)]})
     assert planner.next_round() == ["base", "one", "control"]
-    planner.look(16, {ONE: [verdict(-1.0, 16)]})
+    planner.look(14, {ONE: [verdict(-1.0, 14)]})
     assert planner.next_round() == []
     planner.states[ONE] = "running"
     planner.ended.add("control")
@@ -176,14 +176,14 @@ def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> Non
 
 
 def test_questions_without_a_budget_end_with_the_first_block() -> None:
-    """`fsstack bench` announced 80 rounds and the time for them, and stopped after 8."""
+    """`fsstack bench` announced 80 rounds and the time for them, and stopped after the first block."""
     planner = Planner(Looks(), [BASE, ONE, TWO], judged=())
-    assert planner.max_rounds == 8
-    assert planner.rounds_left(3) == dict.fromkeys(["base", "one", "two"], RoundsLeft(5, 5))
+    assert planner.max_rounds == 6
+    assert planner.rounds_left(3) == dict.fromkeys(["base", "one", "two"], RoundsLeft(3, 3))
     planner = Planner(Looks(), [BASE, ONE, TWO], judged=[TWO])
-    assert planner.max_rounds == 80
-    assert planner.rounds_left(3, confirms=True) == {
-        "base": RoundsLeft(None, 157),
-        "one": RoundsLeft(5, 5),
-        "two": RoundsLeft(None, 157),
+    assert planner.max_rounds == 78
+    assert planner.rounds_left(3, planner.looks) == {
+        "base": RoundsLeft(None, 153),
+        "one": RoundsLeft(3, 3),
+        "two": RoundsLeft(None, 153),
     }

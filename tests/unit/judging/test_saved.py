@@ -256,7 +256,7 @@ def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        (("looks", "rounds"), [], r"\blooks .*\(\)"),
+        (("looks", "rounds"), [3, 2], r"\blooks .*\(3, 2\)"),
         (("samples", "s", "a", "0", "0", "values", "seconds"), -1.0, "Expected `float` >= 0"),
         (("samples", "s", "a", "0", "0", "values", "other"), 1.0, r"\bs on a .*\bmetric: other\b"),
         (("samples", "s", "a", "0", str(10**400)), {"values": {}}, "Expected `int`"),

@@ -31,7 +31,7 @@ def test_the_terminal_is_drawn_as_it_shows_the_tables_and_fetches_nothing() -> N
     svg = pictures().terminal_svg(made())
     assert re.findall(r"url\(http|@font-face|href=\"http", svg) == []
     lines = [text.replace("\xa0", " ") for text in ElementTree.fromstring(svg).itertext()]
-    assert any("FAIL@8 (max x1.3)" in line for line in lines)
+    assert any("FAIL@6 (max x1.3)" in line for line in lines)
     assert any("[2] lossy: failed in round 2" in line for line in lines)
     assert any(re.search(r"\bsame\b.* 0\.99 .*\bext4\b", line) for line in lines)
 

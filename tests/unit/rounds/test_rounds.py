@@ -57,5 +57,5 @@ def test_a_round_that_a_chain_has_left_is_none_of_the_next_one() -> None:
     while run_one(second):
         pass
     chain = second.course.chain
-    assert chain.rounds == len(chain.conditions) == chains.logged.count(1) == 8
+    assert chain.rounds == len(chain.conditions) == chains.logged.count(1) == 6
     assert not first.course.chain.conditions
