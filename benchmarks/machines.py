@@ -117,11 +117,11 @@ def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> 
 
 def run_steps(course: Course, step_of: Callable[[Cell, int], StepRun], build: float = 0.0) -> None:
     """Run a course to its end. `step_of` returns the run of the step on a cell, with so many repetitions."""
-    while this := course.next_round():
-        for cell in this.order:
-            step = step_of(cell, this.repetitions.get(STEP, 1))
-            course.add(cell, CellRun((step,), build + step.seconds))
-        course.end_round({})
+    while tasks := course.next_tasks():
+        for task in tasks:
+            step = step_of(task.cell, task.repetitions.get(STEP, 1))
+            course.add(task, CellRun((step,), build + step.seconds))
+        course.end_tasks({})
 
 
 def session_of(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Course:

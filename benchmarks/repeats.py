@@ -33,15 +33,15 @@ def session(
     """Return the verdict on a stack, the number of repetitions at the end, and the cost of its runs."""
     course = course_of(rng, {"base": [], "stack": [Budget(overhead=budget)]}, repeats={STEP: repeat})
     cost = 0.0
-    while this := course.next_round():
-        count = this.repetitions[STEP]
-        cost += BUILD + REPETITION * count
-        for cell in this.order:
-            level = (log1p(truth) if cell.stack == "stack" else 0.0) + rng.gauss(0, build)
+    while tasks := course.next_tasks():
+        count = tasks[0].repetitions[STEP]
+        for task in tasks:
+            cost += (BUILD + REPETITION * count) / 2
+            level = (log1p(truth) if task.cell.stack == "stack" else 0.0) + rng.gauss(0, build)
             runs = [level + rng.gauss(0, noise) + log(3) * (rng.random() < 0.05) for _ in range(count)]
             samples = tuple(Sample({"seconds": exp(run)}) for run in runs)
-            course.add(cell, CellRun((StepRun(STEP, samples, REPETITION * count),), BUILD + REPETITION * count))
-        course.end_round({})
+            course.add(task, CellRun((StepRun(STEP, samples, REPETITION * count),), BUILD + REPETITION * count))
+        course.end_tasks({})
     verdict = course.chain.judgements_of(STEP, "stack")[0].verdict
     assert verdict is not None
     return verdict, count, cost

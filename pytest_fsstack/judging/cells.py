@@ -124,11 +124,13 @@ class Policy:
         return Looks.fixed(rounds, self.looks.alpha) if rounds else self.looks
 
 
-class Round(NamedTuple):
-    """A round to run: its number from 0, its cells in order, and the repetitions of its steps."""
+class Task(NamedTuple):
+    """One run to do: of a cell in a round, which is counted from 0, with the steps to run."""
 
+    cell: Cell
     number: int
-    order: tuple[Cell, ...]
+    steps: tuple[str, ...]
+    #: How often steps run, if not once.
     repetitions: Mapping[str, int]
 
 

@@ -1,13 +1,13 @@
 """The course of one chain on one machine. It plans the rounds, judges the budgets and decides the outcome of each test.
 
 A *cell* is a stack on a kernel in one of its boots. Without --fsstack-kernel there is one kernel without a name, in one
-boot. A client builds and runs the cells of a round in their order:
+boot. A client builds and runs cells in the order of the tasks:
 
-    while round := course.next_round():
-        for cell in round.order:
-            if course.can_run(cell):
-                course.add(cell, run(cell, round))
-        course.end_round(conditions)
+    while tasks := course.next_tasks():
+        for task in tasks:
+            if course.can_run(task.cell):
+                course.add(task, run(task))
+        course.end_tasks(conditions)
     course.conclude()
 
 Each budget compares a cell with a reference cell. For a test's own budget, that is the baseline on the same kernel and
@@ -24,7 +24,7 @@ from functools import cached_property
 from msgspec import structs
 
 from pytest_fsstack.judging import programs
-from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, Policy, Round, StepRun, stack_on
+from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, Policy, StepRun, Task, stack_on
 from pytest_fsstack.judging.conditions import first_broken
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.decisions import Decision, Decisions
@@ -99,10 +99,10 @@ class Course:
         questions = self._questions()
         judged = {question for question in questions if self._is_judged(question)}
         self.planner = Planner(self.chain.looks, questions, self.chain.controls, judged)
-        #: The number of cells in the current round, and how many of them have run.
-        self._cells_of_round = self._cells_run = 0
-        #: Steps that ran to their end in the current round without a sample, with their cells.
-        self._without_sample: list[tuple[str, str]] = []
+        #: The number of the current tasks, and how many of them are done.
+        self._runs_planned = self._runs_done = 0
+        #: Steps that ran to their end in the current tasks without a sample, with their cells and rounds.
+        self._without_sample: list[tuple[str, str, int]] = []
         for name in self.cells:
             self._find_missing(name)
 
@@ -177,15 +177,20 @@ class Course:
 
     # -- the plan ------------------------------------------------------------------------------------------------------
 
-    def next_round(self) -> Round | None:
-        """Return the next round with its cells in random order, or None at the end."""
+    def next_tasks(self) -> list[Task]:
+        """Return the runs of the next round in random order. Empty at the end."""
         cells = self._planned() or self._confirming()
         if not cells:
-            return None
-        order = tuple(self.cells[name] for name in self._rng.sample(cells, len(cells)))
+            return []
         self.chain.orders.append([])
-        self._cells_of_round, self._cells_run = len(order), 0
-        return Round(self.chain.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
+        repetitions = {step: repeated.count for step, repeated in self._repeated.items()}
+        tasks = [self._task(name, repetitions) for name in self._rng.sample(cells, len(cells))]
+        self._runs_planned, self._runs_done = len(tasks), 0
+        return tasks
+
+    def _task(self, name: str, repetitions: Mapping[str, int]) -> Task:
+        cell = self.cells[name]
+        return Task(cell, self.chain.rounds - 1, self._plan_of(name).stacks[cell.stack].steps, repetitions)
 
     def _planned(self) -> list[str]:
         over = self.chain.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
@@ -220,19 +225,19 @@ class Course:
         return self.planner.next_round()
 
     def can_run(self, cell: Cell) -> bool:
-        """Whether a cell can still run in the current round."""
+        """Whether a cell can still run."""
         return self.name(cell) not in self.planner.ended
 
     # -- what was measured ---------------------------------------------------------------------------------------------
 
-    def add(self, cell: Cell, run: CellRun) -> None:
-        """Record a run of a cell in the current round."""
-        name = self.name(cell)
-        self.chain.orders[-1].append(name)
-        self._cells_run += 1
+    def add(self, task: Task, run: CellRun) -> None:
+        """Record a run."""
+        cell, name = task.cell, self.name(task.cell)
+        self.chain.orders[task.number].append(name)
+        self._runs_done += 1
         lasts = [step for step in run.steps if step.ending != "left out"]
         for step in run.steps:
-            self._add_step(name, step)
+            self._add_step(name, task.number, step)
         if lasts:
             self.chain.stacks[name] = structs.replace(
                 self.chain.stacks[name], mounts=list(run.mounts), commands=list(run.commands), tools=dict(run.tools)
@@ -241,23 +246,18 @@ class Course:
             repeated.end(run.seconds)
         if not lasts or lasts[-1].ending:
             self.planner.ended.add(name)
-        if (
-            run.steps
-            and run.steps[0].in_setup
-            and self.chain.rounds == 1
-            and cell.stack == self._plan_of(name).baseline
-        ):
+        if run.steps and run.steps[0].in_setup and task.number == 0 and cell.stack == self._plan_of(name).baseline:
             self._drop_without_baseline(cell, run.steps[0].reason)
 
-    def _add_step(self, name: str, run: StepRun) -> None:
+    def _add_step(self, name: str, number: int, run: StepRun) -> None:
         if repeated := self._repeated.get(run.step):
-            repeated.add(name, self.chain.rounds, run.samples, run.seconds)
+            repeated.add(name, number, run.samples, run.seconds)
         # A median of fewer repetitions would not be comparable with that of other stacks.
         if run.ending != "left out" and len(run.samples) == (repeated.count if repeated else 1):
-            self.chain.add(run.step, name, combined(run.samples), boot=self.cells[name].boot)
+            self.chain.add(run.step, name, combined(run.samples), number, self.cells[name].boot)
         elif run.ending == "":
-            self._without_sample.append((run.step, name))
-        self.endings.add(name, run)
+            self._without_sample.append((run.step, name, number))
+        self.endings.add(name, number, run)
 
     def _plan_of(self, name: str) -> ChainPlan:
         return self._plans[self.cells[name].kernel_boot]
@@ -304,13 +304,13 @@ class Course:
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def end_round(self, conditions: Conditions) -> None:
+    def end_tasks(self, conditions: Conditions) -> None:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
-        self._cells_of_round = self._cells_run = 0
+        self._runs_planned = self._runs_done = 0
         self._forget()
-        for step, name in self._without_sample:
+        for step, name, number in self._without_sample:
             if step in self.chain.measured:
-                self.chain.add(step, name, Sample({}), boot=self.cells[name].boot)
+                self.chain.add(step, name, Sample({}), number, self.cells[name].boot)
         self._without_sample.clear()
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
@@ -422,8 +422,8 @@ class Course:
         return self._progress._replace(
             round=max(1, self.chain.rounds_of_phase),
             phase="confirming" if confirming else "planned",
-            cells_run=self._cells_run,
-            cells=self._cells_of_round,
+            cells_run=self._runs_done,
+            cells=self._runs_planned,
         )
 
     @property
@@ -455,13 +455,13 @@ class Course:
         """Return the remaining runs of all cells together."""
         counts = self.rounds_left.values()
         expectations = [count.expected for count in counts if count.expected is not None]
-        expected = sum(expectations) - self._cells_run if len(expectations) == len(counts) else None
-        return RoundsLeft(expected, sum(count.maximum for count in counts) - self._cells_run)
+        expected = sum(expectations) - self._runs_done if len(expectations) == len(counts) else None
+        return RoundsLeft(expected, sum(count.maximum for count in counts) - self._runs_done)
 
     @cached_property
     def rounds_left(self) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell, with the current one."""
-        ended = self.chain.rounds_of_phase - bool(self._cells_of_round)
+        ended = self.chain.rounds_of_phase - bool(self._runs_planned)
         return self.planner.rounds_left(ended, self.confirming)
 
     # -- decisions -----------------------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ class Endings:
             self._ends[step, stack] = end
         notes.setdefault(stack, end.note)
 
-    def add(self, stack: str, run: StepRun) -> None:
-        """Record how a run of a step in the current round ended, and what becomes of the steps after it."""
+    def add(self, stack: str, number: int, run: StepRun) -> None:
+        """Record how a run of a step in a round (from 0) ended, and what becomes of the steps after it."""
         if run.ending == "":
             self._ran.add(run.step)
             self._put(run.step, stack, _RAN)
@@ -75,9 +75,9 @@ class Endings:
             note = f"skipped: {run.cause}" if run.cause else "skipped"
             self._put(run.step, stack, End("left out", _reason_of_skip(run), note, "skip"))
         else:
-            self._add_last(stack, run)
+            self._add_last(stack, number, run)
 
-    def _add_last(self, stack: str, run: StepRun) -> None:
+    def _add_last(self, stack: str, number: int, run: StepRun) -> None:
         """Record a failure or skip of a step, after which no other step runs."""
         what, text = str(run.ending), run.reason
         if run.ending == "skipped":
@@ -85,7 +85,7 @@ class Endings:
             what = "was skipped" if run.cause else "failed as expected"
             text = run.cause or run.reason.removeprefix("expected to fail").removeprefix(": ")
         why = f": {text}" if text else ""
-        note = f"{what} in round {self.chain.rounds}{why}"
+        note = f"{what} in round {number + 1}{why}"
         if run.ending == "failed":
             end = End("failed", f"{run.step} failed on {self.labels[stack]}{why}\n\n{run.cause}".rstrip(), note)
         else:

@@ -223,12 +223,9 @@ class Controller:
         """Return the turns of a chain's next round. Empty at the end, or if a failure ends the session (-x)."""
         rounds = self._rounds_of(chain)
         rounds.end()
-        if not nodes or (this := rounds.next()) is None:
+        if not nodes:
             return []
-        turns = [
-            (self._nodes[cell.kernel_boot], Turn(1, cell.stack, this.number, dict(this.repetitions)))
-            for cell in this.order
-        ]
+        turns = [(self._nodes[task.cell.kernel_boot], Turn(1, task)) for task in rounds.next()]
         return turns if any(node in nodes for node, _ in turns) else []
 
     def reports(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
@@ -255,10 +252,10 @@ class Controller:
 
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
         """Send a worker its task."""
-        if what.stack:
+        if what.task:
             # Nothing is drawn during a turn.
             rounds = self._rounds_of(chain)
-            rounds.show(rounds.course.name(Cell(what.stack, *self._kernel_boot_of(node))))
+            rounds.show(rounds.course.name(what.task.cell))
         what.tests = tests
         self._channels[node].send(msgspec.json.encode(what))
 
@@ -266,9 +263,8 @@ class Controller:
         self._channels[node].waits = True
         for message in self._channels[node].received():
             if isinstance(message, Measured):
-                place = self._kernel_boot_of(node)
-                self._rounds_of(message.chain).add(Cell(message.stack, *place), message.run)
-                self.results.environment.setdefault("kernels", {})[place.kernel] = message.environment
+                self._rounds_of(message.chain).add(message.task, message.run)
+                self.results.environment.setdefault("kernels", {})[message.task.cell.kernel] = message.environment
 
     def lose(self, node: Any) -> None:
         del self._channels[node]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack.judging.cells import CellRun, ChainPlan
+from pytest_fsstack.judging.cells import CellRun, ChainPlan, Task
 from pytest_fsstack.judging.decisions import Decision
 from pytest_fsstack.judging.programs import Figures
 
@@ -23,10 +23,10 @@ class Collected(msgspec.Struct, tag=True):
 
 
 class Measured(msgspec.Struct, tag=True):
-    """A run of a stack, and its environment."""
+    """A run, and its environment."""
 
     chain: str
-    stack: str
+    task: Task
     run: CellRun
     environment: dict[str, Any]
 
@@ -41,15 +41,13 @@ class Report(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """The task of a worker in a turn: to run a stack in a round (from 0), or without a stack to report tests.
+    """What a worker does in a turn: a task, or without one to report tests.
 
     `tests` is the number of tests that xdist sends for the turn.
     """
 
     tests: int
-    stack: str = ""
-    number: int = 0
-    repetitions: dict[str, int] = {}
+    task: Task | None = None
     reports: list[Report] = []
 
 

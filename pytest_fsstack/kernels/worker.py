@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging.cells import Policy, Round
+from pytest_fsstack.judging.cells import Policy, Task
 from pytest_fsstack.kernels.messages import Collected, Measured, Report, Turn
 from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
@@ -83,8 +83,8 @@ class Worker:
         chain = self.runner.chains.get(item)
         if chain is None or not chain.timed:
             return
-        if self._turn.stack:
-            self._measure(chain, self._turn)
+        if self._turn.task:
+            self._measure(chain, self._turn.task)
             self._skips_report = True
             return
         if not chain.has_run:
@@ -102,10 +102,10 @@ class Worker:
         self._tests_left = self._turn.tests
         return True
 
-    def _measure(self, chain: Chain, turn: Turn) -> None:
-        run = self.runner.run(chain, turn.stack, Round(turn.number, (), turn.repetitions), lambda step: None)
+    def _measure(self, chain: Chain, task: Task) -> None:
+        run = self.runner.run(chain, task, lambda step: None)
         environment = self.runner.results.environment
-        measured = Measured(self._keys[chain], turn.stack, run, environment)
+        measured = Measured(self._keys[chain], task, run, environment)
         self._channel.send(msgspec.json.encode(measured))
 
     @pytest.hookimpl(tryfirst=True)

@@ -54,11 +54,11 @@ class Loop:
         self.budgets.count -= course.waived
 
     def _run(self, chain: Chain, rounds: Rounds) -> None:
-        while this := rounds.next():
-            for cell in this.order:
-                if rounds.course.can_run(cell):
-                    show = functools.partial(rounds.show, cell.stack)
-                    rounds.add(cell, self.runner.run(chain, cell.stack, this, show))
+        while tasks := rounds.next():
+            for task in tasks:
+                if rounds.course.can_run(task.cell):
+                    show = functools.partial(rounds.show, task.cell.stack)
+                    rounds.add(task, self.runner.run(chain, task, show))
 
     def pytest_enter_pdb(self) -> None:
         self.progress.leave()

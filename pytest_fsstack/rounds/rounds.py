@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pytest_fsstack.judging.cells import Cell, CellRun, Round
+from pytest_fsstack.judging.cells import CellRun, Task
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.measuring import load
 from pytest_fsstack.rounds.progress import Pace, Progress
@@ -33,27 +33,27 @@ class Rounds:
         #: Two readings of the machine's counters before the running round, with a pause between. None between rounds.
         self._before: tuple[load.Reading, load.Reading] | None = None
 
-    def next(self) -> Round | None:
-        """End the running round, and return the next one. None at the end, or if enough tests have failed."""
+    def next(self) -> list[Task]:
+        """End the running tasks, and return the next ones. Empty at the end, or if enough tests have failed."""
         self.end()
-        if self.course.stopped or (this := self.course.next_round()) is None:
-            return None
+        if self.course.stopped or not (tasks := self.course.next_tasks()):
+            return []
         self._before = load.watch(any(rule.name.startswith("psi") for rule in self.course.policy.discard))
-        return this
+        return tasks
 
     def end(self) -> None:
-        """End the running round, if there is one."""
+        """End the running tasks, if there are any."""
         before, self._before = self._before, None
         if before:
-            self.course.end_round(load.conditions(*before, load.read()))
+            self.course.end_tasks(load.conditions(*before, load.read()))
             self._after_round(self.course)
             self.show()
         failures = sum(rounds.course.endings.failures for rounds in self._session)
         self.course.stopped = 0 < self._max_failures <= failures
 
-    def add(self, cell: Cell, run: CellRun) -> None:
-        """Record a run of a cell in the running round."""
-        self.course.add(cell, run)
+    def add(self, task: Task, run: CellRun) -> None:
+        """Record a run."""
+        self.course.add(task, run)
         self._pace.add(1)
 
     def show(self, running: str = "", step: str = "") -> None:

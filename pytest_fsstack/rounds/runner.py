@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_fsstack.judging.cells import CellRun, EndKind, Round, StepRun
+from pytest_fsstack.judging.cells import CellRun, EndKind, StepRun, Task
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.decisions import Decision
 from pytest_fsstack.judging.programs import Figures
@@ -66,13 +66,14 @@ class Runner:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def run(self, chain: Chain, stack: str, this: Round, show: Callable[[str], None]) -> CellRun:
+    def run(self, chain: Chain, task: Task, show: Callable[[str], None]) -> CellRun:
         """Build a stack, run its steps, and take it down. `show` is called with each step before it runs."""
-        started, runs, steps = time.monotonic(), list[StepRun](), chain.required_steps(stack)
+        started, runs, stack = time.monotonic(), list[StepRun](), task.cell.stack
+        steps = [(step, item) for step, item in chain.required_steps(stack) if step in task.steps]
         for index, (step, item) in enumerate(steps):
             show(step)
             following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
-            runs.append(self._run_step(chain, step, item, following, this))
+            runs.append(self._run_step(chain, step, item, following, task))
             if runs[-1].ending in ("failed", "skipped"):
                 if index + 1 < len(steps):
                     self.tear_down(item, chain, chain.parent)
@@ -86,16 +87,16 @@ class Runner:
             self._tools(chain.stacks[stack].stack),
         )
 
-    def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, this: Round) -> StepRun:
+    def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, task: Task) -> StepRun:
         """Run a step on a stack, with the repetitions of the round."""
-        count, seconds = this.repetitions.get(step, 1), 0.0
+        count, seconds = task.repetitions.get(step, 1), 0.0
         runs, samples = chain.runs.setdefault(item, ItemRuns()), list[Sample]()
         item.stash[CHECKING] = 0.0
-        item.stash[ROUND] = this.number
+        item.stash[ROUND] = task.number
         item.stash[METRICS] = chain.metrics.setdefault(step, {})
         for number in range(1, count + 1):
             # Checking once is enough, and checking in each round would take longer than most steps.
-            item.stash[REPEATED] = step if step in this.repetitions and this.number == 0 and number == 1 else ""
+            item.stash[REPEATED] = step if step in task.repetitions and task.number == 0 and number == 1 else ""
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             runs.add(run)

@@ -144,9 +144,8 @@ def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_round
 
 def test_repetitions_are_chosen_once_for_all_kernels() -> None:
     course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, repeats={STEP: "auto"})
-    this = course.next_round()
-    assert this is not None
-    assert this.repetitions == {STEP: 1}
+    tasks = course.next_tasks()
+    assert tasks[0].repetitions == {STEP: 1}
     # What differs is from repetition to repetition, and these are cheap.
     run(course, noisy(lambda cell: 1.05 if cell.stack == "luks" else 1.0, noise=0.05), build=10.0)
     found = course.chain.repeated[STEP]
@@ -156,13 +155,13 @@ def test_repetitions_are_chosen_once_for_all_kernels() -> None:
 
 def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
     course = of_kernels()
-    while this := course.next_round():
-        for cell in this.order:
-            assert course.can_run(cell)
-            failed = cell == Cell("luks", "new")
+    while tasks := course.next_tasks():
+        for task in tasks:
+            assert course.can_run(task.cell)
+            failed = task.cell == Cell("luks", "new")
             ending = StepRun(STEP, ending="failed", cause="no space") if failed else StepRun(STEP, (sample(1.0),))
-            course.add(cell, CellRun((ending,)))
-        course.end_round({})
+            course.add(task, CellRun((ending,)))
+        course.end_tasks({})
     course.conclude()
     assert runs_of(course) == {"ext4:old": 6, "ext4:new": 6, "luks:old": 6, "luks:new": 1}
     assert course.endings.failures == 1
@@ -178,10 +177,9 @@ def sample(seconds: float) -> Sample:
 
 def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
     course = of_kernels()
-    this = course.next_round()
-    assert this is not None
+    tasks = course.next_tasks()
     course.lose(KernelBoot("new"))
-    assert [course.can_run(cell) for cell in this.order] == [cell.kernel == "old" for cell in this.order]
+    assert [course.can_run(task.cell) for task in tasks] == [task.cell.kernel == "old" for task in tasks]
     finished(course, slower)
     assert runs_of(course) == {"ext4:old": 5, "ext4:new": 0, "luks:old": 5, "luks:new": 0}
     assert list(course.views.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
@@ -206,12 +204,11 @@ def test_what_is_left_and_decided_is_known_after_each_round() -> None:
 
 
 def run_one(course: Course, cost: Callable[[Cell], float]) -> None:
-    this = course.next_round()
-    assert this is not None
+    tasks = course.next_tasks()
     log_of = noisy(cost, course.chain.rounds)
-    for cell in this.order:
-        course.add(cell, CellRun((StepRun(STEP, (sample(exp(log_of(cell))),)),)))
-    course.end_round({})
+    for task in tasks:
+        course.add(task, CellRun((StepRun(STEP, (sample(exp(log_of(task.cell))),)),)))
+    course.end_tasks({})
 
 
 # -- views of one result -----------------------------------------------------------------------------------------------
@@ -384,10 +381,10 @@ def test_an_expected_failure_is_told_to_pytest_with_its_reason() -> None:
 def test_a_budget_of_a_step_that_measures_is_never_waived(load: float, text: str) -> None:
     plan = replace_plan(tests=(PlannedTest(STEP, "luks", (Budget(overhead=0.3),)),))
     course = Course({KernelBoot(): plan}, Policy(Looks.fixed(5), strict=True, discard=(BUSY,)), "")
-    while this := course.next_round():
-        for cell in this.order:
-            course.add(cell, CellRun((StepRun(STEP, (sample(1.0),) if cell.stack == "ext4" else ()),)))
-        course.end_round({"load": load})
+    while tasks := course.next_tasks():
+        for task in tasks:
+            course.add(task, CellRun((StepRun(STEP, (sample(1.0),) if task.cell.stack == "ext4" else ()),)))
+        course.end_tasks({"load": load})
     course.conclude()
     outcome = course.decision(STEP, Cell("luks"))
     assert (outcome.outcome, course.waived) == ("failed", 0)
@@ -396,10 +393,10 @@ def test_a_budget_of_a_step_that_measures_is_never_waived(load: float, text: str
 
 def test_work_that_was_not_done_fails_a_test_also_if_no_round_counts() -> None:
     course = Course({KernelBoot(): replace_plan(tests=(gate(),))}, Policy(Looks.fixed(5), discard=(BUSY,)), "")
-    while this := course.next_round():
-        for cell in this.order:
-            course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}, incomplete="half of it"),)),)))
-        course.end_round({"load": 9.0})
+    while tasks := course.next_tasks():
+        for task in tasks:
+            course.add(task, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}, incomplete="half of it"),)),)))
+        course.end_tasks({"load": 9.0})
     course.conclude()
     outcome = course.decision(STEP, Cell("luks"))
     assert (outcome.outcome, outcome.text.rpartition(": ")[2]) == ("failed", "half of it")
@@ -412,15 +409,15 @@ def test_a_skip_in_a_later_round_undoes_no_failure(cause: str, xfail: str | None
     test = PlannedTest(STEP, "luks", (Budget(overhead=0.3, xfail=xfail), Budget(overhead=1.0)), "has a budget")
     course = Course({KernelBoot(): replace_plan(tests=(test,))}, Policy(), "")
     log_of = noisy(lambda cell: 2.0 if cell.stack == "luks" else 1.0, noise=0.1)
-    while this := course.next_round():
-        for cell in this.order:
-            step = StepRun(STEP, (sample(exp(log_of(cell))),))
-            if this.number == 8 and cell.stack == "luks":
+    while tasks := course.next_tasks():
+        for task in tasks:
+            step = StepRun(STEP, (sample(exp(log_of(task.cell))),))
+            if task.number == 6 and task.cell.stack == "luks":
                 step = StepRun(STEP, ending="skipped", cause=cause)
-            course.add(cell, CellRun((step,)))
-        course.end_round({})
+            course.add(task, CellRun((step,)))
+        course.end_tasks({})
     course.conclude()
-    assert course.chain.rounds == 9
+    assert course.chain.rounds == 7
     assert course.decision(STEP, Cell("luks")).outcome == outcome
 
 
@@ -510,31 +507,32 @@ class AnyCourse(RuleBasedStateMachine):
         happens=st.sampled_from(["nothing"] * 8 + ["failure", "skip", "no sample", "lost"]),
     )
     def one_round(self, data: st.DataObject, busy: bool, happens: str) -> None:
-        this = self.course.next_round()
-        assert this == self.again.next_round(), "the plan depends on the seed and on what was measured only"
-        if this is None:
+        tasks = self.course.next_tasks()
+        assert tasks == self.again.next_tasks(), "the plan depends on the seed and on what was measured only"
+        if not tasks:
             self.over = True
             return
-        assert len(set(this.order)) == len(this.order)
-        chosen = data.draw(st.sampled_from(this.order))
+        assert len({(task.cell, task.number) for task in tasks}) == len(tasks)
+        chosen = data.draw(st.sampled_from(tasks)).cell
         if happens == "lost" and chosen.kernel:
             self.course.lose(chosen.kernel_boot)
             self.again.lose(chosen.kernel_boot)
-        for cell in this.order:
+        for task in tasks:
+            cell = task.cell
             if self.course.can_run(cell):
                 measured = (sample(data.draw(st.sampled_from([1.0, 1.01, 1.7]))),)
                 step = StepRun(STEP, measured if happens != "no sample" or cell != chosen else ())
                 if cell == chosen and happens in ("failure", "skip"):
                     step = StepRun(STEP, measured, ending="failed" if happens == "failure" else "skipped")
                 for course in (self.course, self.again):
-                    course.add(cell, CellRun((step,)))
+                    course.add(task, CellRun((step,)))
         for course in (self.course, self.again):
-            course.end_round({"load": 9.0 if busy else 0.0})
+            course.end_tasks({"load": 9.0 if busy else 0.0})
 
     @precondition(lambda self: self.over)
     @rule()
     def rest(self) -> None:
-        assert self.course.next_round() is None
+        assert not self.course.next_tasks()
 
     def teardown(self) -> None:
         course, own = self.course, self.course.chain
@@ -580,7 +578,7 @@ def test_the_own_end_of_a_step_outranks_what_happens_elsewhere(ends: list[str]) 
         if end == "lost":
             course.lose(KernelBoot("new"))
         else:
-            course.endings.add("luks:new", StepRun(STEP, ending="left out", cause="no moon"))
+            course.endings.add("luks:new", 0, StepRun(STEP, ending="left out", cause="no moon"))
     assert course.endings.of(STEP, "luks:new").text == "no moon"
     assert course.chain.note(STEP, "luks:new").endswith("no moon")
     assert course.endings.of(STEP, "ext4:new").kind == "not run"

@@ -68,12 +68,12 @@ def course_of(*budgets: Budget, strict: bool = False, anyway: bool = False) -> C
     tests = (PlannedTest("write", "ext4"), PlannedTest("write", "xfs", budgets))
     plan = ChainPlan("t.py::TestIt", "loop", "ext4", ("write",), stacks, tests, emulated=True)
     course = Course({KernelBoot(): plan}, Policy(Looks(), strict=strict, judges_emulated=anyway), "key")
-    while this := course.next_round():
-        for cell in this.order:
-            values = {"seconds": 1.0 + this.number % 3 / 100, "written_bytes": 1e6, "files": 5.0}
+    while tasks := course.next_tasks():
+        for task in tasks:
+            values = {"seconds": 1.0 + task.number % 3 / 100, "written_bytes": 1e6, "files": 5.0}
             metrics = {**METRICS, "files": Metric("files", "")}
-            course.add(cell, CellRun((StepRun("write", (Sample(values, metrics),)),)))
-        course.end_round({})
+            course.add(task, CellRun((StepRun("write", (Sample(values, metrics),)),)))
+        course.end_tasks({})
     course.conclude()
     return course
 

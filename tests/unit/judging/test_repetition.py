@@ -204,13 +204,12 @@ def test_a_course_repeats_a_step_at_once_if_a_figure_of_it_matters(
     budgets = {"base": [], "crypt": [Budget(overhead=9.0, sanity=each) for each in sanity]}
     course = course_of(random.Random(1), budgets, Policy(limit=limit), repeats={STEP: "auto"})
     for expected in (1, second):
-        this = course.next_round()
-        assert this is not None
-        assert this.repetitions == {STEP: expected}
-        for cell in this.order:
+        tasks = course.next_tasks()
+        assert tasks[0].repetitions == {STEP: expected}
+        for task in tasks:
             samples = tuple(sample(1.0) for _ in range(expected))
-            course.add(cell, CellRun((StepRun(STEP, samples, float(expected)),), 10.0 + expected))
-        course.end_round({})
+            course.add(task, CellRun((StepRun(STEP, samples, float(expected)),), 10.0 + expected))
+        course.end_tasks({})
 
 
 @pytest.mark.parametrize("exchanged", [False, True])

@@ -60,10 +60,10 @@ def test_names_do_not_change_with_kernels_and_labels_tell_them() -> None:
     stacks = {name: PlannedStack(name, ("write",)) for name in ("ext4", "luks")}
     plan = ChainPlan(chain().id, "loop", "ext4", ("write",), stacks)
     course = Course({KernelBoot("6.1"): plan, KernelBoot("6.12"): plan}, Policy(), "", ("6.1", "6.12"))
-    while this := course.next_round():
-        for cell in this.order:
-            course.add(cell, CellRun((StepRun("write", (Sample({"seconds": COSTS[cell.stack]}),)),)))
-        course.end_round({})
+    while tasks := course.next_tasks():
+        for task in tasks:
+            course.add(task, CellRun((StepRun("write", (Sample({"seconds": COSTS[task.cell.stack]}),)),)))
+        course.end_tasks({})
     course.conclude()
     all_of_them = series(Results({}, course.views.final(), labels={"commit": "c"}))
     luks = [(each.name.removeprefix("t.py::T::write::luks::"), each.labels["kernel"]) for each in all_of_them]

@@ -31,11 +31,11 @@ class Chains:
 
 def run_one(rounds: Rounds, ending: EndKind = "") -> bool:
     """Run a round, in which the first cell ends so. Return whether there was one."""
-    this = rounds.next()
-    for number, cell in enumerate(this.order if this else ()):
+    tasks = rounds.next()
+    for number, task in enumerate(tasks):
         step = StepRun(STEP, (Sample({"seconds": 1.0}),), ending="" if number else ending)
-        rounds.add(cell, CellRun((step,)))
-    return this is not None
+        rounds.add(task, CellRun((step,)))
+    return bool(tasks)
 
 
 def test_enough_failures_in_all_chains_together_end_the_rounds() -> None:
