@@ -18,7 +18,7 @@ looks, discards, confirmation and controls.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import structs
@@ -32,7 +32,7 @@ from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level, in_words
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level
 from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.judging.repetition import Repeated, combined
@@ -79,6 +79,7 @@ class Course:
             for boot, plan in self._plans.items()
             for test in plan.tests
         }
+        self._steps = {name: self._plan_of(name).stacks[cell.stack].steps for name, cell in self.cells.items()}
         repeats = {} if policy.once else next(iter(plans.values())).repeats
         self._repeated = {
             step: Repeated(repeat, self.chain.looks, sanity_only=self._has_sanity_limits_only(step))
@@ -88,7 +89,7 @@ class Course:
         self.endings = Endings(
             self.chain,
             self._tests,
-            {name: self._plan_of(name).stacks[cell.stack].steps for name, cell in self.cells.items()},
+            self._steps,
             {name: self._label(name) for name in self.cells},
         )
         self._concluded = False
@@ -149,14 +150,14 @@ class Course:
 
     def _questions(self) -> list[Question]:
         """Return the comparisons with the baseline, then those with the first kernel if rounds decide these."""
-        questions = [Question(name, self.chain.reference(name)) for name in self.cells]
-        if self.policy.limit is None or not self._rounds_judge_kernels or self.policy.once:
-            return questions
-        return questions + [
-            Question(name, stack_on(cell.stack, self.kernels[0]))
-            for name, cell in self.cells.items()
-            if cell.kernel != self.kernels[0] and name not in self.chain.controls
-        ]
+        pairs = [(name, self.chain.reference(name)) for name in self.cells]
+        if self.policy.limit is not None and self._rounds_judge_kernels and not self.policy.once:
+            pairs += [
+                (name, stack_on(cell.stack, self.kernels[0]))
+                for name, cell in self.cells.items()
+                if cell.kernel != self.kernels[0] and name not in self.chain.controls
+            ]
+        return [Question(*pair, step) for pair in pairs for step in self._steps[pair[0]]]
 
     @property
     def _rounds_judge_kernels(self) -> bool:
@@ -168,12 +169,11 @@ class Course:
         return bool(budgets) and self.policy.limit is None and all(budget.sanity for budget in budgets)
 
     def _is_judged(self, question: Question) -> bool:
-        """Whether a test of the cell has a budget over the reference, or the limit between kernels applies."""
+        """Whether the test has a budget over the reference, or the limit between kernels applies."""
         if question.reference != self.chain.reference(question.cell):
             return True
-        return not self.policy.once and any(
-            test.budgets for (_, name), test in self._tests.items() if name == question.cell
-        )
+        test = self._tests.get((question.step, question.cell))
+        return bool(test and test.budgets) and not self.policy.once
 
     # -- the plan ------------------------------------------------------------------------------------------------------
 
@@ -183,18 +183,20 @@ class Course:
         if not cells:
             return []
         self.chain.orders.append([])
-        repetitions = {step: repeated.count for step, repeated in self._repeated.items()}
-        tasks = [self._task(name, repetitions) for name in self._rng.sample(cells, len(cells))]
+        tasks = [self._task(name, cells[name]) for name in self._rng.sample(list(cells), len(cells))]
         self._runs_planned, self._runs_done = len(tasks), 0
         return tasks
 
-    def _task(self, name: str, repetitions: Mapping[str, int]) -> Task:
-        cell = self.cells[name]
-        return Task(cell, self.chain.rounds - 1, self._plan_of(name).stacks[cell.stack].steps, repetitions)
+    def _task(self, name: str, required: Collection[str]) -> Task:
+        """Return a run of a cell up to the last of the required steps."""
+        steps = self._steps[name]
+        last = max((index for index, step in enumerate(steps) if step in required), default=-1)
+        repetitions = {step: repeated.count for step, repeated in self._repeated.items()}
+        return Task(self.cells[name], self.chain.rounds - 1, steps[: last + 1], repetitions)
 
-    def _planned(self) -> list[str]:
+    def _planned(self) -> dict[str, set[str]]:
         over = self.chain.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
-        return [] if over else self.planner.next_round()
+        return {} if over else self.planner.next_round()
 
     @property
     def confirming(self) -> Looks | None:
@@ -203,20 +205,20 @@ class Course:
             return None
         return self.chain.looks.confirming(confirmation_level(self.policy.sharing))
 
-    def _confirming(self) -> list[str]:
-        """Start fresh rounds for cells that seem to break a budget, if failures need confirmation. Return them."""
+    def _confirming(self) -> dict[str, set[str]]:
+        """Start fresh rounds for what seems to break a budget, if failures need confirmation. Return steps by cell."""
         if self.chain.too_many_discarded or not self.confirming:
-            return []
+            return {}
         self._judge()
         ended = self.planner.ended
         suspects = {
             question
             for question, judgements in self._judgements()
-            if not ended.intersection(question)
+            if not ended.intersection((question.cell, question.reference))
             and any(judgement.outcome == "fail" and judgement.budget.overhead is not None for judgement in judgements)
         }
         if not suspects:
-            return []
+            return {}
         self.chain.confirmation = Confirmation(self.chain.rounds, confirmation_level(self.policy.sharing))
         states: dict[Question, State] = {**self.planner.states, **dict.fromkeys(suspects, "running")}
         self.planner = Planner(
@@ -367,8 +369,8 @@ class Course:
         """Yield all judgements so far with their questions."""
         between = [self.views.between()] if self._rounds_judge_kernels and self.views.judgements else []
         for view in (self.chain, *between):
-            for _, name, judgements in view.all_judgements():
-                yield Question(name, view.reference(name)), judgements
+            for step, name, judgements in view.all_judgements():
+                yield Question(name, view.reference(name), step), judgements
 
     def _verdicts(self) -> dict[Question, list[Verdict | None]]:
         """Return the verdicts so far on the budgets of each question. During confirmation, use fresh rounds only."""
@@ -445,7 +447,7 @@ class Course:
             self.planner.max_rounds,
             decides=self.planner.max_rounds > self.planner.looks.rounds[0],
             stacks=tuple(standings(Readings(results), self.planner.cell_states())) if self._has_ended_rounds else (),
-            decided=in_words(self.planner.states.values()),
+            decided=self.planner.decided,
             costliest=costliest(self.readings),
             results=self.chain if self._has_ended_rounds else None,
         )

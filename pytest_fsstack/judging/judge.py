@@ -157,16 +157,19 @@ def estimate(chain: ChainResults, step: str, stack: str, metric: str, rounds: Co
     planned = _planned(chain, rounds)
     if not planned.ratios:
         return None
-    return verdict.judge(planned.ratios, 0.0, _looks_of(chain, stack), bounds=planned.bounds).estimate
+    return verdict.judge(planned.ratios, 0.0, _looks_of(chain, step, stack), bounds=planned.bounds).estimate
 
 
-def _looks_of(chain: ChainResults, stack: str) -> Looks:
-    """Return the plan of a stack. Without a budget it runs a single block, whatever the figures are.
+def _looks_of(chain: ChainResults, step: str, stack: str) -> Looks:
+    """Return the plan of a step. It is a single block, whatever the figures are, unless budgets need more rounds.
 
-    A control runs as long as any other stack.
+    These are budgets of the step itself or of a later one. A control runs as long as any other stack.
     """
+    earlier = chain.steps[: chain.steps.index(step)]
     has_budgets = any(
-        judgements for _, judged, judgements in chain.all_judgements() if judged == stack or stack in chain.controls
+        judgements and judged_step not in earlier
+        for judged_step, judged, judgements in chain.all_judgements()
+        if judged == stack or stack in chain.controls
     )
     if has_budgets or len(chain.looks.rounds) == 1:
         return chain.looks

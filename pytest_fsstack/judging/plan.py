@@ -1,4 +1,4 @@
-"""The plan of a chain: which cells run in the next round. It depends on nothing but verdicts."""
+"""The plan of a chain: which cells run in the next round, and up to which step. It depends on nothing but verdicts."""
 
 from __future__ import annotations
 
@@ -67,19 +67,20 @@ def in_words(states: Iterable[State]) -> str:
 
 
 class Question(NamedTuple):
-    """A comparison to decide: a cell and its reference, which may be the cell itself."""
+    """A comparison to decide: a step on a cell and on its reference, which may be the cell itself."""
 
     cell: str
     reference: str
+    step: str
 
 
 @dataclass
 class Planner:
     """The questions of a chain, and the state of each.
 
-    Cells are given by name. A cell runs until all budgets of its questions are decided or given up, or for the first
-    block if it has none. References run as long as their cells. A control runs while any cell with the same reference
-    runs, and keeps none running.
+    Cells are given by name. A step runs on a cell until its budgets are decided or given up, or for the first block if
+    it has none, and as long as a later step does. References run as long as their cells. A control runs while any cell
+    with the same reference runs, and keeps none running.
     """
 
     looks: Looks
@@ -97,11 +98,13 @@ class Planner:
         for question in self.questions:
             self.states.setdefault(question, "measured" if question.cell in self.controls else "running")
 
-    def next_round(self) -> list[str]:
-        """Return the cells of the next round in the order of the questions. Empty at the end."""
-        required = {cell for question in self._open() for cell in (*question, *self._controls_of(question))}
-        cells = dict.fromkeys(question.cell for question in self.questions)
-        return [cell for cell in cells if cell in required and cell not in self.ended]
+    def next_round(self) -> dict[str, set[str]]:
+        """Return the open steps of each cell in the next round, in the order of the questions. Empty at the end."""
+        required: dict[str, set[str]] = {question.cell: set() for question in self.questions}
+        for question in self._open():
+            for cell in self._cells_of(question).intersection(required):
+                required[cell].add(question.step)
+        return {cell: steps for cell, steps in required.items() if steps and cell not in self.ended}
 
     def _open(self) -> list[Question]:
         return [
@@ -110,8 +113,13 @@ class Planner:
             if state == "running" and question.cell not in self.ended
         ]
 
-    def _controls_of(self, question: Question) -> list[str]:
-        return [cell for cell, reference in self.questions if cell in self.controls and reference == question.reference]
+    def _cells_of(self, question: Question) -> set[str]:
+        """Return the cells that must run for a question, its controls included."""
+        cells = {question.cell, question.reference}
+        if self.controls:
+            others = (other for other in self.questions if other.cell in self.controls)
+            cells |= {other.cell for other in others if other.reference == question.reference}
+        return cells
 
     def look(self, rounds: int, verdicts: Mapping[Question, Sequence[Verdict | None]]) -> None:
         """Update the states with the verdicts of each question after so many rounds. None is a verdict that no round
@@ -144,6 +152,14 @@ class Planner:
         return {cell: combined_state(parts) for cell, parts in states.items()}
 
     @property
+    def decided(self) -> str:
+        """Return the numbers of decided comparisons of cells in words."""
+        states: dict[tuple[str, str], list[State]] = {}
+        for question, state in self.states.items():
+            states.setdefault((question.cell, question.reference), []).append(state)
+        return in_words(map(combined_state, states.values()))
+
+    @property
     def max_rounds(self) -> int:
         """Return the number of rounds after which the plan ends at the latest."""
         return max((self._last_round(question) for question in self.questions), default=0)
@@ -170,7 +186,7 @@ class Planner:
             else:
                 continue
             # Fresh rounds have no control.
-            controls = self._controls_of(question) if state == "running" else ()
-            for cell in {*question, *controls} - self.ended:
+            controls = self.controls if state == "fail" else ()
+            for cell in self._cells_of(question).difference(self.ended, controls):
                 remaining[cell] = longer(remaining[cell], of_cell) if cell in remaining else of_cell
         return remaining

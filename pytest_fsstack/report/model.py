@@ -493,8 +493,8 @@ def _figures(chain: ChainResults) -> str:
     judged = any(judgements for _, _, judgements in chain.all_judgements())
     limit = chain.looks.rounds[-1] if judged and chain.boots == 1 else chain.rounds
     ended = f" of at most {limit}" if chain.rounds < limit else ""
-    # Stacks that are decided early, and those that confirm no failure, have fewer than others.
-    measured = [len({key for step in chain.steps for key in chain.of(step, stack)}) for stack in chain.stacks]
+    # Steps that are decided early, and those that confirm no failure, have fewer than others.
+    measured = [len(samples) for _, _, samples in chain.all_samples()]
     fewest = min(filter(None, measured), default=chain.rounds) if chain.boots == 1 else chain.rounds
     number = f"{fewest} to {chain.rounds}" if fewest < chain.rounds else f"{chain.rounds}"
     rounds = f"{number}{ended} round{'s' if limit > 1 else ''}"

@@ -33,7 +33,7 @@ COLOURS = (
 
 LEGEND = (
     "pass: within its budget (in parentheses); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
-    "(the figures are those of all rounds)"
+    "(the figures are those of all rounds of the step)"
 )
 
 

@@ -34,6 +34,42 @@ def orders(log: list[str]) -> list[str]:
     return [line.split()[1] for line in log if line.startswith("first")]
 
 
+def test_steps_after_the_last_open_one_are_not_run_again(project: Project) -> None:
+    project.write(CLEAR_AT_LAST)
+    result = project.run("--fsstack-json=out.json")
+    result.assert_outcomes(passed=3, skipped=1)
+    ran, (chain,) = Counter(project.log), chains_of(project.pytester.path / "out.json")
+    assert ran["second plain"] == ran["second crypt"] == 6
+    assert ran["first plain"] == ran["first crypt"] == chain.rounds > 30
+    assert {step: estimate.rounds for step in chain.steps if (estimate := chain.overhead(step, "crypt", "cost"))} == {
+        "first": chain.rounds,
+        "second": 6,
+    }
+    result.stdout.fnmatch_lines([f"figures * 6 to {chain.rounds} of at most 78 rounds*"])
+
+
+CLEAR_AT_LAST = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget("10%", metric="cost")
+class TestChain:
+    def test_first(self, fsstack, fsstack_seed, timed, log):
+        log("first")
+        with timed(cold=False):
+            pass
+        # Above and below the budget in turn.
+        near = 96 + fsstack_seed % 9 if fsstack.stack.id == "plain" else 110
+        timed.record("cost", near, unit="coins")
+
+    def test_second(self, fsstack, timed, log):
+        log("second")
+        with timed(cold=False):
+            pass
+        timed.record("cost", 100, unit="coins")
+"""
+
+
 def test_every_stack_runs_its_chain_once_a_round_on_one_fresh_build(project: Project) -> None:
     project.write(CHAIN)
     result = project.run("--fsstack-rounds=4")

@@ -109,6 +109,54 @@ def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_onl
     assert course.chain.worst(STEP, "luks:old") == "pass"
 
 
+def of_steps(policy: Policy, **costs: list[float]) -> dict[str, dict[str, int]]:
+    """Run stacks with a budget of 5 % on each of three steps, at these costs. Return the rounds of each by stack."""
+    names, steps = ["ext4", *costs], ("fill", "read", "delete")
+    tests = [PlannedTest(step, name, (Budget(overhead=0.05),)) for name in costs for step in steps]
+    chain = {"steps": steps, "tests": tuple(tests), "control": "control" if "control" in costs else ""}
+    stacks = {name: PlannedStack(name, steps) for name in names}
+    course = Course({KernelBoot(): replace_plan(stacks=stacks, **chain)}, policy, "")
+    rng = random.Random(1)
+    while tasks := course.next_tasks():
+        for task in tasks:
+            planned = [costs.get(task.cell.stack, [1.0] * 3)[steps.index(step)] for step in task.steps]
+            times = [sample(cost * exp(rng.gauss(0, 0.02))) for cost in planned]
+            course.add(task, CellRun(tuple(StepRun(step, (time,)) for step, time in zip(task.steps, times))))
+        course.end_tasks({})
+    course.conclude()
+    found = {name: {step: len(course.chain.of(step, name)) for step in steps} for name in names}
+    for step, name, (judgement,) in course.chain.all_judgements():
+        assert judgement.final is not None
+        # Of a stack without fresh rounds of its own, all rounds count.
+        assert judgement.final.estimate.rounds == min(found[name][step], course.policy.looks.max_rounds)
+    return found
+
+
+def test_what_is_decided_is_not_measured_again_unless_a_later_step_needs_it() -> None:
+    found = of_steps(Policy(), clear=[0.8, 0.8, 0.8], close=[1.0, 1.05, 2.0], last=[1.5, 1.0, 1.05])
+    assert found["clear"] == {"fill": 6, "read": 6, "delete": 6}
+    assert found["close"]["fill"] == found["close"]["read"] > found["close"]["delete"] == 6
+    assert len(set(found["last"].values())) == 1
+    assert found["ext4"]["delete"] == found["last"]["delete"]
+    assert found["ext4"]["read"] == max(found["close"]["read"], found["last"]["read"])
+
+
+def test_a_control_runs_each_step_as_long_as_any_stack() -> None:
+    found = of_steps(Policy(), close=[1.0, 1.05, 2.0], control=[1.0, 1.0, 1.0])
+    assert found["control"] == found["ext4"] == found["close"]
+
+
+def test_failures_are_confirmed_up_to_the_last_step_that_failed() -> None:
+    found = of_steps(Policy(Looks.fixed(8), sharing=6), late=[0.8, 0.8, 1.5], early=[1.5, 0.8, 0.8])
+    assert found["late"] == {"fill": 16, "read": 16, "delete": 16} == found["ext4"]
+    assert found["early"] == {"fill": 16, "read": 8, "delete": 8}
+
+
+def test_fixed_rounds_run_all_steps() -> None:
+    found = of_steps(Policy(Looks.fixed(7)), clear=[1.0, 1.0, 1.0], close=[1.0, 1.05, 2.0])
+    assert {count for counts in found.values() for count in counts.values()} == {7}
+
+
 @pytest.mark.parametrize(("later", "outcome"), [(1.0, "pass"), (1.5, "fail")])
 def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: float, outcome: str) -> None:
     course = of_kernels(replace(LIMIT, looks=Looks.fixed(8), sharing=4))

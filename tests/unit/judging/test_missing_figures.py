@@ -124,12 +124,12 @@ def test_discarded_rounds_are_not_missing() -> None:
     policy = Policy(Looks.fixed(8), discard=parse("load>1"))
     course = course_of(random.Random(1), {"base": [], "stack": [Budget(overhead=0.3)]}, policy)
     turns = 0
-    while this := course.next_round():
+    while tasks := course.next_tasks():
         turns += 1
-        for cell in this.order:
-            samples = () if turns == 2 and cell.stack == "stack" else (Sample({"seconds": 1.0}),)
-            course.add(cell, CellRun((StepRun(STEP, samples),)))
-        course.end_round({"load": 9.0 if turns == 2 else 0.0})
+        for task in tasks:
+            samples = () if turns == 2 and task.cell.stack == "stack" else (Sample({"seconds": 1.0}),)
+            course.add(task, CellRun((StepRun(STEP, samples),)))
+        course.end_tasks({"load": 9.0 if turns == 2 else 0.0})
     course.conclude()
     (judgement,) = course.chain.judgements_of(STEP, "stack")
     assert len(course.chain.discarded) == 1

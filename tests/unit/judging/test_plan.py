@@ -7,20 +7,12 @@ import random
 import pytest
 from hypothesis import example, given, strategies as st
 
-from pytest_fsstack.judging.plan import (
-    Planner,
-    Question,
-    RoundsLeft,
-    confirmation_level,
-    in_words,
-    longer,
-    rounds_to_confirm,
-)
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, longer, rounds_to_confirm
 from pytest_fsstack.judging.verdict import judge
 from pytest_fsstack.records.verdicts import Looks, Verdict
 
 STACKS = ("base", "one", "two", "free")
-BASE, ONE, TWO, FREE = QUESTIONS = [Question(stack, "base") for stack in STACKS]
+BASE, ONE, TWO, FREE = QUESTIONS = [Question(stack, "base", "s") for stack in STACKS]
 
 
 def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> Verdict:
@@ -30,29 +22,48 @@ def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> V
 
 def test_decided_stacks_stop_and_the_baseline_goes_on_while_anybody_needs_it() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    assert planner.next_round() == list(STACKS)
+    assert list(planner.next_round()) == list(STACKS)
     open_one = verdict(0.0, 6)
     assert open_one.outcome == "inconclusive"
     planner.look(6, {ONE: [verdict(1.0, 6)], TWO: [open_one]})
-    assert planner.next_round() == ["base", "two"]
+    assert list(planner.next_round()) == ["base", "two"]
     assert planner.states == {BASE: "measured", ONE: "fail", TWO: "running", FREE: "measured"}
     planner.look(14, {ONE: [verdict(1.0, 6)], TWO: [verdict(-1.0, 14)]})
-    assert planner.next_round() == []
-    assert in_words(planner.states.values()) == "1 pass, 1 fail"
+    assert not planner.next_round()
+    assert planner.decided == "1 pass, 1 fail"
 
 
 def test_a_stack_goes_on_until_all_of_its_budgets_are_decided() -> None:
     planner = Planner(Looks(), QUESTIONS)
     planner.look(6, {ONE: [verdict(1.0, 6), verdict(0.0, 6)]})
-    assert planner.next_round() == ["base", "one"]
+    assert list(planner.next_round()) == ["base", "one"]
     planner.look(14, {ONE: [verdict(1.0, 6), verdict(-1.0, 14)]})
     assert planner.states[ONE] == "fail"
+
+
+def test_a_stack_runs_up_to_its_last_open_step_and_the_baseline_up_to_the_longest() -> None:
+    open_one, broken, kept = verdict(0.0, 6), verdict(1.0, 6), verdict(-1.0, 6)
+    questions = [Question(stack, "base", step) for stack in (*STACKS, "control") for step in "abc"]
+    planner = Planner(Looks(), questions, ["control"])
+    every = {"a", "b", "c"}
+    assert planner.next_round() == dict.fromkeys([*STACKS, "control"], every)
+    one_a, one_c, two_a, two_b = (
+        Question(*pair)
+        for pair in (("one", "base", "a"), ("one", "base", "c"), ("two", "base", "a"), ("two", "base", "b"))
+    )
+    planner.look(6, {one_a: [open_one], one_c: [broken], two_a: [kept], two_b: [open_one]})
+    assert planner.next_round() == {"base": {"a", "b"}, "one": {"a"}, "two": {"b"}, "control": {"a", "b"}}
+    assert planner.cell_states()["one"] == planner.cell_states()["two"] == "running"
+    planner.look(14, {one_a: [verdict(-1.0, 14)], one_c: [broken], two_a: [kept], two_b: [verdict(0.0, 14)]})
+    assert planner.next_round() == {"base": {"b"}, "two": {"b"}, "control": {"b"}}
+    assert planner.decided == "1 fail"
+    assert planner.rounds_left(14) == {cell: planner.rounds_left(14)["two"] for cell in ("base", "two", "control")}
 
 
 def test_what_nothing_can_decide_does_not_keep_a_stack_running() -> None:
     planner = Planner(Looks(), QUESTIONS)
     planner.look(6, {ONE: [None], TWO: [None, verdict(1.0, 6)]})
-    assert planner.next_round() == []
+    assert not planner.next_round()
     assert planner.states[ONE] == "given up"
 
 
@@ -60,34 +71,34 @@ def test_what_is_given_up_stops() -> None:
     planner = Planner(Looks(), QUESTIONS)
     hopeless = next(each for seed in range(99) if (each := verdict(0.0, 38, seed=seed)).given_up)
     planner.look(38, {ONE: [hopeless]})
-    assert planner.next_round() == []
-    assert in_words(planner.states.values()) == "1 given up"
+    assert not planner.next_round()
+    assert planner.decided == "1 given up"
 
 
 def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
     planner = Planner(Looks(), QUESTIONS)
     planner.look(6, {BASE: [verdict(0.0, 6)], ONE: [verdict(1.0, 6)]})
-    assert planner.next_round() == ["base"]
+    assert list(planner.next_round()) == ["base"]
 
 
 def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
     planner = Planner(Looks(), QUESTIONS)
     planner.ended.add("base")
     planner.ended.add("one")
-    assert planner.next_round() == ["two", "free"]
+    assert list(planner.next_round()) == ["two", "free"]
     # Of what it was compared with, there will be no more rounds.
     planner.look(6, {TWO: [verdict(0.0, 6)]})
-    assert planner.next_round() == []
+    assert not planner.next_round()
     assert planner.cell_states() == {"base": "ended", "one": "ended", "two": "given up", "free": "measured"}
 
 
 def test_a_cell_runs_beside_what_its_open_questions_are_about() -> None:
-    own = [Question(f"{stack}:{kernel}", f"a:{kernel}") for stack in "ab" for kernel in ("old", "new")]
-    between = [Question(f"{stack}:new", f"{stack}:old") for stack in "ab"]
+    own = [Question(f"{stack}:{kernel}", f"a:{kernel}", "s") for stack in "ab" for kernel in ("old", "new")]
+    between = [Question(f"{stack}:new", f"{stack}:old", "s") for stack in "ab"]
     planner = Planner(Looks(), [*own, *between])
-    assert planner.next_round() == ["a:old", "a:new", "b:old", "b:new"]
+    assert list(planner.next_round()) == ["a:old", "a:new", "b:old", "b:new"]
     planner.look(6, {between[0]: [verdict(1.0, 6)], between[1]: [verdict(0.0, 6)]})
-    assert planner.next_round() == ["b:old", "b:new"]
+    assert list(planner.next_round()) == ["b:old", "b:new"]
     assert planner.cell_states() == {"a:old": "measured", "a:new": "fail", "b:old": "measured", "b:new": "running"}
 
 
@@ -96,7 +107,7 @@ def test_every_plan_ends_by_its_last_look_and_survives_json(truths: list[float],
     rng = random.Random(seed)
     looks, names = Looks(), [str(number) for number in range(len(truths))]
     d = {name: {} for name in names}  # type: dict[str, dict[int, float]]
-    questions = {name: Question(name, "base") for name in ["base", *names]}
+    questions = {name: Question(name, "base", "s") for name in ["base", *names]}
     planner, rounds = Planner(looks, list(questions.values())), 0
     while stacks := planner.next_round():
         for name, truth in zip(names, truths, strict=True):
@@ -163,16 +174,16 @@ def test_what_a_stack_is_wanted_for_twice_is_left_for_the_longer_of_both() -> No
 
 
 def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> None:
-    planner = Planner(Looks(), [*QUESTIONS, Question("control", "base")], ["control"])
-    assert planner.next_round() == [*STACKS, "control"]
+    planner = Planner(Looks(), [*QUESTIONS, Question("control", "base", "s")], ["control"])
+    assert list(planner.next_round()) == [*STACKS, "control"]
     assert planner.rounds_left(3)["control"] == planner.rounds_left(3)["base"]
     planner.look(6, {ONE: [verdict(0.0, 6)], TWO: [verdict(1.0, 6)]})
-    assert planner.next_round() == ["base", "one", "control"]
+    assert list(planner.next_round()) == ["base", "one", "control"]
     planner.look(14, {ONE: [verdict(-1.0, 14)]})
-    assert planner.next_round() == []
+    assert not planner.next_round()
     planner.states[ONE] = "running"
     planner.ended.add("control")
-    assert planner.next_round() == ["base", "one"]
+    assert list(planner.next_round()) == ["base", "one"]
 
 
 def test_questions_without_a_budget_end_with_the_first_block() -> None:
