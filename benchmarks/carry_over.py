@@ -30,12 +30,12 @@ class Runs:
     def run(self, stacks: Sequence[str], truths: dict[str, float]) -> dict[str, float]:
         """Run a round in random order. Return the logarithms of the times of the last step."""
         order, logs = self._rng.sample(stacks, len(stacks)), dict[str, float]()
-        figures: dict[FigureKey, dict[str, float]] = {}
+        figures: dict[FigureKey, list[float]] = {}
         for stack in order:
             usual = log1p(truths.get(stack, 0.0)) + (self._effect if self._before == self._culprit else 0.0)
             for step in range(self._steps):
                 logs[stack] = usual + next(self._noise)
-                figures.setdefault((f"step {step}", "seconds", ""), {})[stack] = exp(logs[stack])
+                figures.setdefault((f"step {step}", "seconds", ""), []).append(exp(logs[stack]))
             self._before = stack
         self.rounds.append(Round(order, figures))
         return logs
@@ -106,7 +106,7 @@ def table_of_verdicts(sessions: int, seed: int) -> Table:
 
 def _rows_of_verdicts(sessions: int, seed: int) -> Iterator[list[str]]:
     for effect in (0.0, 0.02, 0.05, 0.10, -0.10):
-        for stacks in (2, 6):
+        for stacks in (2, 3, 6):
             rng = random.Random(f"{seed} verdicts {effect} {stacks}")
             outcomes = [session(rng, MACHINES["normal"], stacks, effect, Looks()) for _ in range(sessions)]
             yield [

@@ -21,6 +21,7 @@ from pytest_fsstack.judging.cells import (
     PlannedTest,
     Policy,
     StepRun,
+    Task,
 )
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.repetition import RepeatCount
@@ -107,19 +108,19 @@ def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> 
     `build` is the time to build a stack, in seconds.
     """
 
-    def step_of(cell: Cell, repetitions: int) -> StepRun:
-        logs = [min(_LARGEST, log_of(cell)) for _ in range(repetitions)]
+    def step_of(task: Task) -> StepRun:
+        logs = [min(_LARGEST, log_of(task.cell)) for _ in range(task.repetitions.get(STEP, 1))]
         samples = [Sample({"seconds": exp(log_time)}) for log_time in logs]
         return StepRun(STEP, tuple(samples), sum(sample["seconds"] for sample in samples))
 
     run_steps(course, step_of, build)
 
 
-def run_steps(course: Course, step_of: Callable[[Cell, int], StepRun], build: float = 0.0) -> None:
-    """Run a course to its end. `step_of` returns the run of the step on a cell, with so many repetitions."""
+def run_steps(course: Course, step_of: Callable[[Task], StepRun], build: float = 0.0) -> None:
+    """Run a course to its end. `step_of` returns the run of the step in a task."""
     while tasks := course.next_tasks():
-        for task in tasks:
-            step = step_of(task.cell, task.repetitions.get(STEP, 1))
+        for task in filter(course.can_run, tasks):
+            step = step_of(task)
             course.add(task, CellRun((step,), build + step.seconds))
         course.end_tasks({})
 

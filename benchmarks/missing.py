@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import exp, log1p
 
 from benchmarks.machines import BUDGET, STEP, Table, above, course_of, run_steps, share_of, sigma_of
-from pytest_fsstack.judging.cells import Cell, StepRun
+from pytest_fsstack.judging.cells import StepRun, Task
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.sample import Metric, Sample
 
@@ -28,10 +28,11 @@ _LACKS: dict[str, Lacks] = {
 def outcome(rng: random.Random, lacks: Lacks, cv: float, truth: float, *, without_sample: bool = False) -> str:
     """Return the outcome of a session. `without_sample`: such a run has no timed block at all."""
 
-    def step_of(cell: Cell, repetitions: int) -> StepRun:
+    def step_of(task: Task) -> StepRun:
+        stack = task.cell.stack
         noise = rng.gauss(0, 1)
-        seconds = exp(sigma_of(cv) * noise + (log1p(truth) if cell.stack == "stack" else 0.0))
-        if not lacks(rng, cell.stack, noise):
+        seconds = exp(sigma_of(cv) * noise + (log1p(truth) if stack == "stack" else 0.0))
+        if not lacks(rng, stack, noise):
             return StepRun(STEP, (Sample({"seconds": seconds, "latency": seconds}, {"latency": _LATENCY}),))
         return StepRun(STEP, () if without_sample else (Sample({"seconds": seconds}),))
 

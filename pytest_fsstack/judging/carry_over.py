@@ -1,8 +1,8 @@
 """Carry-over: does a run take longer because of the run before it?
 
-Each round draws the order of its runs at random, so each run's predecessor is random too. Without carry-over, another
-order would only exchange the typical times of the stacks. So drawing the orders again gives the null distribution of
-any statistic of times and predecessors: a randomisation test.
+The order of the runs of a round, or of several mixed ones, is drawn at random, so each run's predecessor is random too.
+Without carry-over, another order would only exchange the typical times of the stacks. So drawing the orders again gives
+the null distribution of any statistic of times and predecessors: a randomisation test.
 
 - A time becomes its logarithm less the median of its stack, and less the median of its neighbours in time, which is the
   speed of the machine. It counts twice: as its rank, which sees an effect however large it is, and with less weight
@@ -55,10 +55,13 @@ def could_change(carry: CarryOver, verdict: Verdict) -> bool:
 
 @dataclass(frozen=True)
 class Round:
-    """The runs of a round, in order, and their figures by series. A discarded round has no figures."""
+    """The runs of a round, or of several mixed ones, in order, and their figures by series.
+
+    A figure of 0 is missing. A discarded round has no figures.
+    """
 
     order: Sequence[str]
-    figures: Mapping[FigureKey, Mapping[str, float]] = field(default_factory=dict)
+    figures: Mapping[FigureKey, Sequence[float]] = field(default_factory=dict)
 
 
 def cost(sample: Sample, metric: Metric) -> float:
@@ -131,7 +134,7 @@ class _Runs:
 
     def _residuals(self, rounds: Sequence[Round], place: FigureKey) -> list[float | None]:
         """Return the logarithm of each figure less the median of its stack; None where there is no figure."""
-        figures = [one.figures.get(place, {}).get(name, 0.0) for one in rounds for name in one.order]
+        figures = [value for one in rounds for value in one.figures.get(place, [0.0] * len(one.order))]
         logs = [log(value) if value > 0 else None for value in figures]
         # The very first run has no predecessor.
         logs[:1] = [None]

@@ -5,7 +5,7 @@ boot. A client builds and runs cells in the order of the tasks:
 
     while tasks := course.next_tasks():
         for task in tasks:
-            if course.can_run(task.cell):
+            if course.can_run(task):
                 course.add(task, run(task))
         course.end_tasks(conditions)
     course.conclude()
@@ -31,6 +31,7 @@ from pytest_fsstack.judging.decisions import Decision, Decisions
 from pytest_fsstack.judging.describe import judgement_in_words
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
+from pytest_fsstack.judging.mixing import rounds_differ, rounds_to_mix
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level
 from pytest_fsstack.judging.programs import Figures
@@ -100,6 +101,10 @@ class Course:
         questions = self._questions()
         judged = {question for question in questions if self._is_judged(question)}
         self.planner = Planner(self.chain.looks, questions, self.chain.controls, judged)
+        #: The rounds of the current or the last tasks.
+        self._rounds = range(0)
+        #: Whether rounds explain most of the variance of times, so that they are not mixed.
+        self._rounds_differ = False
         #: The number of the current tasks, and how many of them are done.
         self._runs_planned = self._runs_done = 0
         #: Steps that ran to their end in the current tasks without a sample, with their cells and rounds.
@@ -178,21 +183,26 @@ class Course:
     # -- the plan ------------------------------------------------------------------------------------------------------
 
     def next_tasks(self) -> list[Task]:
-        """Return the runs of the next round in random order. Empty at the end."""
+        """Return the runs of the next round, or of several mixed ones, in random order. Empty at the end."""
         cells = self._planned() or self._confirming()
         if not cells:
             return []
-        self.chain.orders.append([])
-        tasks = [self._task(name, cells[name]) for name in self._rng.sample(list(cells), len(cells))]
+        left = next(end for end in self.planner.looks.rounds if end > self.chain.rounds_of_phase)
+        left -= self.chain.rounds_of_phase
+        # What the first round shows, such as impossible budgets, should be known soon. One disturbance should not
+        # discard several rounds.
+        mixes = self.chain.rounds > 0 and not self._rounds_differ and not self.policy.discard
+        self._rounds = self.chain.begin(rounds_to_mix(len(cells), left) if mixes else 1)
+        tasks = [self._task(number, name, steps) for number in self._rounds for name, steps in cells.items()]
         self._runs_planned, self._runs_done = len(tasks), 0
-        return tasks
+        return self._rng.sample(tasks, len(tasks))
 
-    def _task(self, name: str, required: Collection[str]) -> Task:
+    def _task(self, number: int, name: str, required: Collection[str]) -> Task:
         """Return a run of a cell up to the last of the required steps."""
         steps = self._steps[name]
         last = max((index for index, step in enumerate(steps) if step in required), default=-1)
         repetitions = {step: repeated.count for step, repeated in self._repeated.items()}
-        return Task(self.cells[name], self.chain.rounds - 1, steps[: last + 1], repetitions)
+        return Task(self.cells[name], number, steps[: last + 1], repetitions)
 
     def _planned(self) -> dict[str, set[str]]:
         over = self.chain.too_many_discarded or self.chain.rounds_of_phase >= self.planner.looks.max_rounds
@@ -226,16 +236,19 @@ class Course:
         )
         return self.planner.next_round()
 
-    def can_run(self, cell: Cell) -> bool:
-        """Whether a cell can still run."""
-        return self.name(cell) not in self.planner.ended
+    def can_run(self, task: Task) -> bool:
+        """Whether a task is still to be done. A single round goes on with its other cells if one of them fails."""
+        name = self.name(task.cell)
+        if len(self._rounds) == 1:
+            return name not in self.planner.ended
+        return not self.stopped and name in self.planner.next_round()
 
     # -- what was measured ---------------------------------------------------------------------------------------------
 
     def add(self, task: Task, run: CellRun) -> None:
         """Record a run."""
         cell, name = task.cell, self.name(task.cell)
-        self.chain.orders[task.number].append(name)
+        self.chain.begin_run(task.number, name)
         self._runs_done += 1
         lasts = [step for step in run.steps if step.ending != "left out"]
         for step in run.steps:
@@ -307,17 +320,22 @@ class Course:
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def end_tasks(self, conditions: Conditions) -> None:
-        """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
+        """End the current tasks. The rules decide by `conditions` whether their rounds count or are discarded."""
         self._runs_planned = self._runs_done = 0
+        if len(self._rounds) > 1:
+            self._end_early()
         self._forget()
         for step, name, number in self._without_sample:
             if step in self.chain.measured:
                 self.chain.add(step, name, Sample({}), number, self.cells[name].boot)
         self._without_sample.clear()
+        if not self._rounds:
+            # Of mixed rounds, none had a run.
+            return
         if rule := first_broken(self.policy.discard, conditions):
             self.chain.discard(str(rule), conditions)
             return
-        self.chain.conditions.append(conditions)
+        self.chain.conditions += [conditions] * len(self._rounds)
         for repeated in self._repeated.values():
             repeated.end_round()
         if self.chain.rounds == 1 and not self.policy.once:
@@ -325,10 +343,18 @@ class Course:
         if self.chain.rounds_of_phase in self.planner.looks.rounds:
             self._judge()
             self.planner.look(self.chain.rounds_of_phase, self._verdicts())
+            # A single block is judged as one, so no order may depend on its figures.
+            if self.chain.rounds == self.chain.looks.rounds[0] < self.chain.looks.max_rounds:
+                self._rounds_differ = rounds_differ(self.chain)
             if not self.chain.repeated:
                 self.chain.repeated = {
                     step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
                 }
+
+    def _end_early(self) -> None:
+        """Forget the last rounds that had begun without any run."""
+        self.chain.end_early()
+        self._rounds = range(self._rounds.start, self.chain.rounds)
 
     def _find_impossible(self) -> None:
         """Find budgets that no round can judge, such as those with a typo in the metric. Cells need no rounds for them.
@@ -387,6 +413,8 @@ class Course:
         """Judge the final samples, and add notices for readers. `comparisons` counts those of the whole session."""
         if self._concluded:
             return
+        if self._runs_planned:
+            self._end_early()
         self._judge()
         self._concluded = True
         results = self.chain
@@ -423,6 +451,7 @@ class Course:
         confirming = self.chain.confirmation is not None
         return self._progress._replace(
             round=max(1, self.chain.rounds_of_phase),
+            mixed=len(self._rounds) or 1,
             phase="confirming" if confirming else "planned",
             cells_run=self._runs_done,
             cells=self._runs_planned,
@@ -463,7 +492,7 @@ class Course:
     @cached_property
     def rounds_left(self) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell, with the current one."""
-        ended = self.chain.rounds_of_phase - bool(self._runs_planned)
+        ended = self.chain.rounds_of_phase - (len(self._rounds) if self._runs_planned else 0)
         return self.planner.rounds_left(ended, self.confirming)
 
     # -- decisions -----------------------------------------------------------------------------------------------------

@@ -289,25 +289,24 @@ def doubts(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> 
 
 def find_carry_over(chain: ChainResults) -> list[CarryOver]:
     """Return effects of the previous run on judged figures, or else on times, the most significant first."""
-    rounds, metrics = [], {step: chain.compared_metrics(step) for step in chain.steps}
-    figures = _figures_by_round(chain, metrics)
-    for number in range(chain.rounds + 1):
+    rounds, figures = list[Round](), _figures_by_run(chain)
+    for number, order in (*chain.draws(), (chain.rounds, [])):
         rounds += [Round(discarded.order) for discarded in chain.discarded if discarded.replaced_by == number]
-        if number < chain.rounds:
-            rounds.append(Round(chain.orders[number], figures.get(number, {})))
+        of_runs = [figures.get(run, {}) for run in order]
+        places = dict.fromkeys(place for of_run in of_runs for place in of_run)
+        by_place = {place: [of_run.get(place, 0.0) for of_run in of_runs] for place in places}
+        rounds.append(Round([stack for _, stack in order], by_place))
     return carry_overs(rounds, f"{chain.seed} {chain.id}")
 
 
-def _figures_by_round(
-    chain: ChainResults, metrics: Mapping[str, list[str]]
-) -> dict[int, dict[FigureKey, dict[str, float]]]:
-    """Return the figures by round, then by step and metric, then by stack."""
-    figures: dict[int, dict[FigureKey, dict[str, float]]] = {}
+def _figures_by_run(chain: ChainResults) -> dict[tuple[int, str], dict[FigureKey, float]]:
+    """Return the compared figures of each run by step and metric. A run has the number of its round and its stack."""
+    figures: dict[tuple[int, str], dict[FigureKey, float]] = {}
+    metrics = {step: chain.compared_metrics(step) for step in chain.steps}
     for step, stack, samples in chain.all_samples():
         defined = chain.defined_metrics(step)
         for key, sample in samples.items():
             for metric in metrics[step] if not sample.incomplete else ():
                 if metric in sample.values:
-                    of_round = figures.setdefault(key.number, {})
-                    of_round.setdefault((step, metric, ""), {})[stack] = cost(sample, defined[metric])
+                    figures.setdefault((key.number, stack), {})[step, metric, ""] = cost(sample, defined[metric])
     return figures

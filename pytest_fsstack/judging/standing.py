@@ -39,8 +39,9 @@ class ProgressState(NamedTuple):
     """The progress of a chain.
 
     `round` counts from 1 within its phase, which has at most `max_rounds`. If it `decides` budgets, it may end earlier.
-    Of the `cells` of the current round, `cells_run` have run. `running` is the running stack, and empty between rounds.
-    `decided` is a text as from `plan.in_words`. `elapsed` is in seconds. `results` is set between rounds.
+    It is the last one of `mixed` rounds, whose runs are in one order. Of their `cells` runs, `cells_run` are done.
+    `running` is the running stack, and empty between rounds. `decided` is a text as from `plan.in_words`. `elapsed` is
+    in seconds. `results` is set between rounds.
     """
 
     chain: str
@@ -51,6 +52,7 @@ class ProgressState(NamedTuple):
     decides: bool = True
     cells_run: int = 0
     cells: int = 0
+    mixed: int = 1
     running: str = ""
     step: str = ""
     stacks: tuple[StackStatus, ...] = ()

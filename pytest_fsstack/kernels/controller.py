@@ -228,6 +228,10 @@ class Controller:
         turns = [(self._nodes[task.cell.kernel_boot], Turn(1, task)) for task in rounds.next()]
         return turns if any(node in nodes for node, _ in turns) else []
 
+    def is_due(self, chain: str, what: Turn) -> bool:
+        """Return whether a task is still to be done."""
+        return what.task is not None and self._rounds_of(chain).course.can_run(what.task)
+
     def reports(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
         """Return the turns in which the workers report the tests of a chain, in the order of the kernels."""
         reports: dict[KernelBoot, list[Report]] = {}

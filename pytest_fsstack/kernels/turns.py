@@ -30,6 +30,9 @@ class Conductor(Protocol):
     def next_round(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
         """Return the turns of the next round of a measured chain: workers and their tasks. Empty at the end."""
 
+    def is_due(self, chain: str, what: Any) -> bool:
+        """Return whether a task of a round is still to be done."""
+
     def reports(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
         """Return the last turns of a chain, in which the workers report its tests."""
 
@@ -126,7 +129,8 @@ class TurnScheduling:
         for chain in self._chains:
             while self._is_measured(chain) and (turns := self._conductor.next_round(chain, self._able_nodes(chain))):
                 for node, what in turns:
-                    yield _Turn(node, chain, what, reports=False)
+                    if self._conductor.is_due(chain, what):
+                        yield _Turn(node, chain, what, reports=False)
             for node, what in self._conductor.reports(chain, self._able_nodes(chain)):
                 yield _Turn(node, chain, what)
 

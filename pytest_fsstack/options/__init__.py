@@ -483,7 +483,7 @@ OPTIONS = (
     ),
     Option(
         "log",
-        "append each round to FILE when it ends, so that a killed session or machine loses at most one round",
+        "append rounds to FILE when they end, so that a killed session or machine loses only those that were running",
         "FILE",
         target,
         ini=False,

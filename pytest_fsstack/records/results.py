@@ -102,6 +102,19 @@ class Confirmation(msgspec.Struct, frozen=True):
     level: float
 
 
+class Mixed(msgspec.Struct):
+    """Rounds whose runs were drawn in one order: the first one (from 0), their number, and the round of each run."""
+
+    start: RoundNumber
+    rounds: int
+    runs: list[RoundNumber] = []
+
+    @property
+    def numbers(self) -> range:
+        """Return the numbers of the rounds."""
+        return range(self.start, self.start + self.rounds)
+
+
 class ChainResults(msgspec.Struct):
     """The results of one chain on one device. Facts about a step on a stack are nested by step, then by stack id."""
 
@@ -126,6 +139,8 @@ class ChainResults(msgspec.Struct):
     notes: dict[str, dict[str, str]] = {}
     #: The order of the stacks in each round.
     orders: list[list[str]] = []
+    #: Rounds that were mixed.
+    mixed: list[Mixed] = []
     #: Conditions of the machine around each round, as far as they were watched.
     conditions: list[Conditions] = []
     #: Discarded rounds. Each was run again.
@@ -261,6 +276,38 @@ class ChainResults(msgspec.Struct):
             self.notes.setdefault(step, {})[stack] = f"did not do the work: {sample.incomplete}"
         rounds = self.samples.setdefault(step, {}).setdefault(stack, {}).setdefault(boot, {})
         rounds[self.rounds - 1 if number is None else number] = replace(sample, metrics={}, work={})
+
+    def begin(self, rounds: int) -> range:
+        """Begin so many rounds, mixed if they are several. Return their numbers."""
+        numbers = range(self.rounds, self.rounds + rounds)
+        if rounds > 1:
+            self.mixed.append(Mixed(numbers[0], rounds))
+        self.orders += [[] for _ in numbers]
+        return numbers
+
+    def begin_run(self, number: int, stack: str) -> None:
+        """Record the next run of a round that has begun."""
+        self.orders[number].append(stack)
+        if self.mixed and number in self.mixed[-1].numbers:
+            self.mixed[-1].runs.append(number)
+
+    def draws(self) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+        """Yield each order that was drawn: its first round, and the round and the stack of each run."""
+        number, mixed = 0, {one.start: one for one in self.mixed}
+        while number < self.rounds:
+            one = mixed.get(number) or Mixed(number, 1, [number] * len(self.orders[number]))
+            stacks = {of_one: iter(self.orders[of_one]) for of_one in one.runs}
+            yield number, [(of_one, next(stacks[of_one])) for of_one in one.runs]
+            number += one.rounds
+
+    def end_early(self) -> None:
+        """Forget the last rounds that had begun without any run."""
+        while self.orders and not self.orders[-1]:
+            self.orders.pop()
+        if self.mixed and self.mixed[-1].start >= self.rounds:
+            self.mixed.pop()
+        elif self.mixed:
+            self.mixed[-1].rounds = min(self.mixed[-1].rounds, self.rounds - self.mixed[-1].start)
 
     def discard(self, rule: str, conditions: Conditions) -> None:
         """Discard the last round for all stacks. The next one replaces it."""

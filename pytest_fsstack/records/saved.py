@@ -143,22 +143,24 @@ def _fields(results: Results) -> dict[str, Any]:
 
 
 def _without_rounds(chain: ChainResults) -> ChainResults:
-    return replace(chain, samples={}, orders=[], conditions=[], discarded=[])
+    return replace(chain, samples={}, orders=[], mixed=[], conditions=[], discarded=[])
 
 
 def _of_last_round(chain: ChainResults) -> ChainResults:
+    """Return the last round of a chain, with those that it was mixed with."""
     line = _without_rounds(chain)
     if chain.discarded and chain.discarded[-1].replaced_by == chain.rounds:
         line.discarded = chain.discarded[-1:]
         return line
-    line.orders, line.conditions = chain.orders[-1:], chain.conditions[-1:]
-    number = chain.rounds - 1
+    start = chain.rounds - 1
+    if chain.mixed and start in chain.mixed[-1].numbers:
+        start, line.mixed = chain.mixed[-1].start, chain.mixed[-1:]
+    line.orders, line.conditions = chain.orders[start:], chain.conditions[start:]
     for step, by_stack in chain.samples.items():
         for stack, by_boot in by_stack.items():
             for boot, samples in by_boot.items():
-                if number in samples:
-                    of_stack = line.samples.setdefault(step, {}).setdefault(stack, {})
-                    of_stack[boot] = {number: samples[number]}
+                if last := {number: sample for number, sample in samples.items() if number >= start}:
+                    line.samples.setdefault(step, {}).setdefault(stack, {})[boot] = last
     return line
 
 
@@ -187,7 +189,7 @@ def _merged(lines: Iterable[bytes]) -> Results:
         line = msgspec.json.decode(text, type=LogLine)
         if line.line != number:
             raise ValueError(f"line {number} of the log has the number {line.line}")
-        rounds += any(chain.orders or chain.discarded for chain in line.chains)
+        rounds += max((len(chain.orders) or len(chain.discarded) for chain in line.chains), default=0)
         for chain in line.chains:
             key = (chain.id, *chain.devices, chain.view)
             _add_rounds(chain, chains.pop(key, None))
@@ -204,6 +206,7 @@ def _add_rounds(chain: ChainResults, before: ChainResults | None) -> None:
     if before is None:
         return
     chain.orders = before.orders + chain.orders
+    chain.mixed = before.mixed + chain.mixed
     chain.conditions = before.conditions + chain.conditions
     chain.discarded = before.discarded + chain.discarded
     for step, by_stack in chain.samples.items():

@@ -56,7 +56,7 @@ class Loop:
     def _run(self, chain: Chain, rounds: Rounds) -> None:
         while tasks := rounds.next():
             for task in tasks:
-                if rounds.course.can_run(task.cell):
+                if rounds.course.can_run(task):
                     show = functools.partial(rounds.show, task.cell.stack)
                     rounds.add(task, self.runner.run(chain, task, show))
 

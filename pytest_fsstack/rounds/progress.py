@@ -55,11 +55,11 @@ class Pace:
 
 
 def _is_due(state: ProgressState) -> bool:
-    """Whether a table is due: after rounds 1, 2, 4, 8 and so on, unless the chain ends soon."""
+    """Whether a table is due: after rounds 1, 2, 4, 8 and so on, or those mixed with them, unless it ends soon."""
     over = state.results is not None and not state.running and state.phase == "planned"
     return (
         over
-        and state.round.bit_count() == 1
+        and (state.round - state.mixed).bit_length() < state.round.bit_length()
         and state.time_left is not None
         and state.time_left.maximum >= _TABLE_MIN_SECONDS
     )

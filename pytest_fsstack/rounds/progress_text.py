@@ -12,9 +12,10 @@ def chain_on_device(state: ProgressState) -> str:
 
 
 def rounds(state: ProgressState) -> str:
-    """Return the round: ``round 8 of 8``, or with budgets to decide ``round 8 of at most 80``."""
+    """Return the round: ``round 8 of 8``, ``rounds 5 to 8 of 8``, or with budgets ``round 8 of at most 78``."""
     fresh, why = ("fresh ", " (to confirm)") if state.phase == "confirming" else ("", "")
-    return f"{fresh}round {state.round} of {'at most ' if state.decides else ''}{state.max_rounds}{why}"
+    number = f"rounds {state.round - state.mixed + 1} to {state.round}" if state.mixed > 1 else f"round {state.round}"
+    return f"{fresh}{number} of {'at most ' if state.decides else ''}{state.max_rounds}{why}"
 
 
 def time_left(remaining: TimeLeft | None) -> str:

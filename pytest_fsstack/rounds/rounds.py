@@ -48,13 +48,17 @@ class Rounds:
             self.course.end_tasks(load.conditions(*before, load.read()))
             self._after_round(self.course)
             self.show()
-        failures = sum(rounds.course.endings.failures for rounds in self._session)
-        self.course.stopped = 0 < self._max_failures <= failures
+        self._count_failures()
 
     def add(self, task: Task, run: CellRun) -> None:
         """Record a run."""
         self.course.add(task, run)
         self._pace.add(1)
+        self._count_failures()
+
+    def _count_failures(self) -> None:
+        failures = sum(rounds.course.endings.failures for rounds in self._session)
+        self.course.stopped = 0 < self._max_failures <= failures
 
     def show(self, running: str = "", step: str = "") -> None:
         """Show the progress. Called only before a step and after a round, so it delays no measurement."""

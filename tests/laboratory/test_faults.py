@@ -25,7 +25,8 @@ from tests.laboratory.conftest import ROOT, Laboratory
 pytestmark = pytest.mark.root
 
 #: Enough to be amid a session for some seconds.
-WORDS = ("--fsstack-rounds=5", "test_write.py")
+# With a rule that could discard rounds, each round has its own line in the log.
+WORDS = ("--fsstack-rounds=5", "--fsstack-drop-rounds=load>1000000", "test_write.py")
 
 
 def finish(run: subprocess.Popen[str], code: int) -> str:

@@ -50,7 +50,7 @@ def test_the_version_of_a_checkout_has_its_commit() -> None:
 def test_without_a_budget_the_rounds_that_run_are_those_that_are_planned(project: Project) -> None:
     words = ["--fsstack-stacks=plain", "--fsstack-stacks=crypt", "--fsstack-command=true"]
     result = project.run(*words)
-    rounds = re.findall(r"round (\d+) of (?:at most )?(\d+)", words_of(result))
+    rounds = re.findall(r"round(?:s \d+ to)? (\d+) of (?:at most )?(\d+)", words_of(result))
     assert {(number, planned) for number, planned in rounds if number == rounds[-1][0]} == {("6", "6")}
     assert "78" not in re.findall(r"(\d+) rounds", words_of(result))
 

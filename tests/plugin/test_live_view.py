@@ -104,9 +104,9 @@ def at_terminal(project: Project, then: str, *options: str) -> Iterator[Terminal
 def test_the_view_shows_each_step_and_is_gone_when_the_tests_are_reported(project: Project) -> None:
     with at_terminal(project, "pass", "--fsstack-rounds=3", "-v") as terminal:
         assert terminal.ended() == 0
-        assert re.search(r"round 3 .*3: TestChain on dir:.*\r\n(plain|crypt) read; 0:00:", terminal.said)
+        assert re.search(r"rounds 2 to 3 .*3: TestChain on dir:.*\r\n(plain|crypt) read; 0:00:", terminal.said)
         lines = terminal.lines
-        assert not any(re.search("round 3 .*3:|; 0:00:", line) for line in lines)
+        assert not any(re.search("rounds 2 to 3 .*3:|; 0:00:", line) for line in lines)
         reported = [line.split(" ")[0] for line in lines if "PASSED" in line]
         assert len(reported) == 4
         assert all(name.startswith("test_it.py::TestChain::test_") for name in reported)
@@ -116,7 +116,7 @@ def test_the_view_shows_each_step_and_is_gone_when_the_tests_are_reported(projec
 def test_after_ctrl_c_the_terminal_is_as_before_and_has_the_tables(project: Project) -> None:
     wait = 'Path("stands").touch(); time.sleep(60)'
     with at_terminal(project, wait, "--fsstack-rounds=5") as terminal:
-        terminal.read_until("round 2 ")
+        terminal.read_until("rounds 2 to ")
         assert commands.wait_until((project.pytester.path / "stands").exists, 60)
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.ended() == 128 + signal.SIGINT

@@ -54,7 +54,8 @@ def test_a_finished_log_says_what_the_json_says(project: Project, words: list[st
     assert log == json
     assert sum(chain.rounds for chain in log.chains) == 6
     lines = (project.pytester.path / "log.jsonl").read_bytes().splitlines()
-    assert len(lines) == 7
+    # Of three rounds, the last two are mixed.
+    assert len(lines) == 5
 
 
 def test_rounds_that_were_discarded_are_in_the_log(project: Project) -> None:
@@ -86,8 +87,8 @@ def test_a_session_whose_log_cannot_be_written_ends_with_that_round(project: Pro
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*log=log.jsonl: * 2: No space left on device*"])
     log, json = (read(project.pytester.path / name) for name in ("log.jsonl", "out.json"))
-    assert sum(chain.rounds for chain in log.chains) == 2
-    assert sum(chain.rounds for chain in json.chains) == 3
+    assert sum(chain.rounds for chain in log.chains) == 3
+    assert sum(chain.rounds for chain in json.chains) == 4
     assert json.interrupted
 
 

@@ -107,4 +107,5 @@ def test_the_json_of_what_ctrl_c_leaves_is_marked(project: Project) -> None:
     assert result.ret == pytest.ExitCode.INTERRUPTED
     content = json.loads((project.pytester.path / "out.json").read_text())
     assert content["interrupted"] == "interrupted"
-    assert len(content["chains"][0]["orders"]) == 3
+    # What ran of the mixed rounds is there.
+    assert sum(map(len, content["chains"][0]["orders"])) == 4

@@ -34,14 +34,14 @@ def rounds_of(
             cost = costs[names.index(name)] if costs else 0.0
             logs[name] = number * 0.01 + cost + rng.gauss(0, cv) + (effect if before == names[-1] else 0.0)
             before = name
-        found.append(Round(list(logs), {PLACE: {name: exp(value) for name, value in logs.items()}}))
+        found.append(Round(list(logs), {PLACE: [exp(value) for value in logs.values()]}))
     return found
 
 
 def judged(rounds: list[Round], budget: float) -> ChainResults:
     """Return a chain with these rounds, whose last stack is judged over the first one."""
     names = sorted(rounds[0].order)
-    series = {name: [figures.figures[PLACE].get(name) for figures in rounds] for name in names}
+    series = {name: [dict(zip(one.order, one.figures[PLACE]))[name] for one in rounds] for name in names}
     orders = [list(figures.order) for figures in rounds]
     chain = a_chain({"write": series}, orders=orders).with_budget("write", names[-1], overhead=budget).built
     chain.carry_over = find_carry_over(chain)
@@ -77,11 +77,11 @@ def test_what_single_steps_hardly_show_is_found_in_all_steps_together() -> None:
     steps = [f"step {number}" for number in range(6)]
     rng, before, rounds = random.Random(1), "", []
     for _ in range(40):
-        order, figures = rng.sample(["s0", "s1"], 2), dict[tuple[str, str, str], dict[str, float]]()
+        order, figures = rng.sample(["s0", "s1"], 2), dict[tuple[str, str, str], list[float]]()
         for name in order:
             for step in steps:
                 seconds = exp(rng.gauss(0, 0.05) + (0.03 if before == "s1" else 0.0))
-                figures.setdefault((step, "seconds", ""), {})[name] = seconds
+                figures.setdefault((step, "seconds", ""), []).append(seconds)
             before = name
         rounds.append(Round(order, figures))
     (carry,) = [carry for carry in carry_overs(rounds, "seed") if not carry.step]
@@ -97,7 +97,7 @@ def test_the_run_before_the_first_one_of_a_round_is_the_last_one_of_the_round_be
     for _ in range(60):
         order = rng.sample(["s0", "s1"], 2)
         seconds = {order[0]: 1.2 if before == "s1" else 1.0, order[1]: 1.1}
-        rounds.append(Round(order, {PLACE: {name: value * exp(rng.gauss(0, 0.02)) for name, value in seconds.items()}}))
+        rounds.append(Round(order, {PLACE: [value * exp(rng.gauss(0, 0.02)) for value in seconds.values()]}))
         before = order[1]
     assert [carry.after for carry in carry_overs(rounds, "seed")] == ["s1"]
 
@@ -140,7 +140,7 @@ def test_the_same_rounds_give_the_same_answer_whatever_the_stacks_cost(seed: int
 
 def test_figures_that_are_all_the_same_or_missing_are_no_carry_over() -> None:
     assert not carry_overs([], "seed")
-    assert not carry_overs([Round(["a", "b"], {PLACE: {"a": 1.0, "b": 0.0}})] * 20, "seed")
+    assert not carry_overs([Round(["a", "b"], {PLACE: [1.0, 0.0]})] * 20, "seed")
     assert not carry_overs([Round(["a", "b"])] * 20, "seed")
 
 

@@ -205,7 +205,7 @@ def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
     course = of_kernels()
     while tasks := course.next_tasks():
         for task in tasks:
-            assert course.can_run(task.cell)
+            assert course.can_run(task)
             failed = task.cell == Cell("luks", "new")
             ending = StepRun(STEP, ending="failed", cause="no space") if failed else StepRun(STEP, (sample(1.0),))
             course.add(task, CellRun((ending,)))
@@ -227,7 +227,7 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
     course = of_kernels()
     tasks = course.next_tasks()
     course.lose(KernelBoot("new"))
-    assert [course.can_run(task.cell) for task in tasks] == [task.cell.kernel == "old" for task in tasks]
+    assert [course.can_run(task) for task in tasks] == [task.cell.kernel == "old" for task in tasks]
     finished(course, slower)
     assert runs_of(course) == {"ext4:old": 5, "ext4:new": 0, "luks:old": 5, "luks:new": 0}
     assert list(course.views.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
@@ -458,14 +458,15 @@ def test_a_skip_in_a_later_round_undoes_no_failure(cause: str, xfail: str | None
     course = Course({KernelBoot(): replace_plan(tests=(test,))}, Policy(), "")
     log_of = noisy(lambda cell: 2.0 if cell.stack == "luks" else 1.0, noise=0.1)
     while tasks := course.next_tasks():
-        for task in tasks:
+        for task in filter(course.can_run, tasks):
             step = StepRun(STEP, (sample(exp(log_of(task.cell))),))
             if task.number == 6 and task.cell.stack == "luks":
                 step = StepRun(STEP, ending="skipped", cause=cause)
             course.add(task, CellRun((step,)))
         course.end_tasks({})
     course.conclude()
-    assert course.chain.rounds == 7
+    # A mixed round may have run before it.
+    assert 7 <= course.chain.rounds <= 10
     assert course.decision(STEP, Cell("luks")).outcome == outcome
 
 
@@ -567,7 +568,7 @@ class AnyCourse(RuleBasedStateMachine):
             self.again.lose(chosen.kernel_boot)
         for task in tasks:
             cell = task.cell
-            if self.course.can_run(cell):
+            if self.course.can_run(task):
                 measured = (sample(data.draw(st.sampled_from([1.0, 1.01, 1.7]))),)
                 step = StepRun(STEP, measured if happens != "no sample" or cell != chosen else ())
                 if cell == chosen and happens in ("failure", "skip"):

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import missing
 from benchmarks.machines import STEP, course_of, run_steps
 from pytest_fsstack.judging import runs
-from pytest_fsstack.judging.cells import Cell, CellRun, Policy, StepRun
+from pytest_fsstack.judging.cells import CellRun, Policy, StepRun, Task
 from pytest_fsstack.judging.conditions import parse
 from pytest_fsstack.judging.course import Course
 from pytest_fsstack.judging.describe import describe_undecided
@@ -35,8 +35,8 @@ Figures = Callable[[str, int], dict[str, float] | None]
 def judged(figures: Figures, budget: Budget) -> Course:
     course = course_of(random.Random(1), {"base": [], "stack": [budget]}, Policy(Looks.fixed(12)))
 
-    def step_of(cell: Cell, repetitions: int) -> StepRun:
-        of_run = figures(cell.stack, course.chain.rounds - 1)
+    def step_of(task: Task) -> StepRun:
+        of_run = figures(task.cell.stack, task.number)
         samples = () if of_run is None else (Sample(of_run, {"count": COUNT}),)
         return StepRun(STEP, samples)
 
@@ -100,8 +100,8 @@ def test_a_round_without_a_timed_block_on_one_side_counts_too_and_one_on_no_side
 def test_incomplete_work_of_the_reference_is_no_reason_to_pass() -> None:
     course = course_of(random.Random(1), {"base": [], "stack": [Budget(overhead=0.3)]}, Policy(Looks.fixed(8)))
 
-    def step_of(cell: Cell, repetitions: int) -> StepRun:
-        reason = "no space" if cell.stack == "base" and course.chain.rounds in (2, 4) else ""
+    def step_of(task: Task) -> StepRun:
+        reason = "no space" if task.cell.stack == "base" and task.number in (1, 3) else ""
         return StepRun(STEP, (Sample({"seconds": 1.0}, incomplete=reason),))
 
     run_steps(course, step_of)
@@ -182,10 +182,10 @@ def test_kernels_count_boots_that_lack_the_figure() -> None:
     for lacking in False, True:
         course = course_of(random.Random(1), {"base": [], "stack": []}, policy, kernels=("one", "two"), boots=3)
 
-        def step_of(cell: Cell, repetitions: int, lacking: bool = lacking, course: Course = course) -> StepRun:
-            seconds = 1.0 if cell.kernel == "one" else 0.5
-            slow = lacking and cell.kernel == "two" and course.chain.rounds % 2
-            return StepRun(STEP, () if slow else (Sample({"seconds": seconds + course.chain.rounds * 1e-3}),))
+        def step_of(task: Task, lacking: bool = lacking) -> StepRun:
+            seconds = 1.0 if task.cell.kernel == "one" else 0.5
+            slow = lacking and task.cell.kernel == "two" and task.number % 2 == 0
+            return StepRun(STEP, () if slow else (Sample({"seconds": seconds + task.number * 1e-3}),))
 
         run_steps(course, step_of)
         course.conclude()
