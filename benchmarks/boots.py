@@ -9,7 +9,7 @@ from math import exp, log1p
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, rates, run, sigma_of
 from benchmarks.turns import KERNELS, in_turns
 from pytest_fsstack.judging.cells import KernelBoot, Policy
-from pytest_fsstack.records.verdicts import Looks
+from pytest_fsstack.records.verdicts import LOOKS_OF_BOOTS, Looks
 
 #: The standard deviation between boots.
 _BOOT = 0.02
@@ -24,8 +24,9 @@ def outcome_of(rng: random.Random, boots: int, cv: float, truth: float, *, judge
         shift = shifts[KernelBoot("second")] - shifts[KernelBoot("first")]
         return in_turns(rng, _TROUBLE, cv, exp(log1p(truth) + shift) - 1, BUDGET)[0]
     # With several boots, rounds do not count for the verdict. One block is enough.
-    noise = iter(_TROUBLE(rng, sigma_of(cv), Looks().rounds[0] * len(shifts)))
-    course = course_of(rng, {"ext4": []}, Policy(limit=BUDGET), kernels=KERNELS, boots=boots)
+    looks = Looks(LOOKS_OF_BOOTS)
+    noise = iter(_TROUBLE(rng, sigma_of(cv), looks.rounds[0] * len(shifts)))
+    course = course_of(rng, {"ext4": []}, Policy(looks, limit=BUDGET), kernels=KERNELS, boots=boots)
     run(
         course, lambda cell: next(noise) + shifts[cell.kernel_boot] + (log1p(truth) if cell.kernel == "second" else 0.0)
     )

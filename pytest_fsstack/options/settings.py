@@ -271,12 +271,14 @@ class Settings:
 
     @cached_property
     def looks(self) -> Looks:
-        from pytest_fsstack.records.verdicts import Looks
+        from pytest_fsstack.records.verdicts import LOOKS_OF_BOOTS, Looks
 
         alpha, rounds = self.value("alpha"), self.rounds
         if rounds is None and self.scale == "smoke":
             rounds = Looks.fixed(1, alpha).minimum_rounds
-        return Looks(alpha=alpha) if rounds is None else Looks.fixed(rounds, alpha)
+        if rounds is not None:
+            return Looks.fixed(rounds, alpha)
+        return Looks(LOOKS_OF_BOOTS if self.boots > 1 else (), alpha)
 
     @cached_property
     def discard_rounds(self) -> tuple[Discarding, ...]:

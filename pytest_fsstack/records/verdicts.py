@@ -19,6 +19,8 @@ else:
 
 #: The usual plan: the number of looks, the rounds between two of them, and the fewest rounds before the first one.
 _LOOKS, _BLOCK, _FIRST_BLOCK = 10, 8, 6
+#: Looks at which boots have enough rounds to be compared by one figure of each, which needs no rounds for a decision.
+LOOKS_OF_BOOTS = tuple(range(_BLOCK, _LOOKS * _BLOCK + 1, _BLOCK))
 #: The share of alpha that the first look may spend.
 _LARGEST_FIRST_SHARE = 1 / 3
 
