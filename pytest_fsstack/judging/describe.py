@@ -72,7 +72,7 @@ def error_rate(chain: ChainResults) -> str:
 
 #: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
 _BOOT_ERROR_RATES = (
-    "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
+    "of these boots: if boots differ by 2 %, a limit that is kept fails in 41 / 24 / 13 % of sessions at a CV of "
     "2 / 5 / 10 %"
 )
 #: The minimum width for the first line of a failure: 80 columns less the prefix that pytest adds.
