@@ -104,4 +104,4 @@ def test_a_cluster_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
         return not processes and not Path("/sys/block", disk.name, "loop/backing_file").exists()
 
     assert disk.name.startswith("loop")
-    assert commands.wait_until(gone, 30)
+    assert commands.wait_until(gone, 300)

@@ -30,5 +30,5 @@ def test_only_what_is_encrypted_is_hidden(fsstack: Built) -> None:
     (mount,) = fsstack.mounts()
     assert mount.split()[0] == layer.name, "another driver"
     # The key is in the filesystem. The keyring of the mount command has ended, and the kernel collects its keys.
-    assert commands.wait_until(lambda: not keys(), 30), keys()
+    assert commands.wait_until(lambda: not keys(), 300), keys()
     assert all(checked.clean for checked in [*fsstack.scrub().values(), *fsstack.fsck().values()])

@@ -116,7 +116,7 @@ def check_sigkill(name: str, directory: Path) -> None:
     assert ended(forked(code, directory / "output")) == -signal.SIGKILL, (directory / "output").read_text()
     report = journal.cleanup(directory / "journals", RealMachine(), lambda: kinds(BUILT_IN.values()))
     assert report.left == []
-    assert commands.wait_until(lambda: not left(), 30), left()
+    assert commands.wait_until(lambda: not left(), 300), left()
     assert (directory / "below" / name / "file").exists()
 
 

@@ -129,7 +129,7 @@ def test_the_file_of_a_loop_device_on_a_filesystem_that_only_it_keeps(
         assert f"losetup -d {inner.path}" in refused_idle(outer.path)
     finally:
         run("losetup", "-d", inner.path)
-        assert commands.wait_until(lambda: not Path("/sys/block", inner.path.name, "loop/backing_file").exists(), 30)
+        assert commands.wait_until(lambda: not Path("/sys/block", inner.path.name, "loop/backing_file").exists(), 300)
         run("mount", outer.path, target)
 
 
