@@ -236,6 +236,7 @@ class Protocol:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Any:
+        __tracebackhide__ = True
         run = self._run
         if run is None or fixturedef.scope == "function":
             return (yield)
