@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import sys
@@ -77,6 +78,7 @@ def torture(
     known = {**SCENARIOS, **ASKED_FOR}
     # Each of them at first, whatever time that takes.
     first = deque(names)
+    tries = {name: itertools.count() for name in names}
 
     def work(number: int) -> tuple[dict[str, Figures], list[str]]:
         figures: dict[str, Figures] = {name: Counter() for name in names}
@@ -88,6 +90,8 @@ def torture(
                     chosen = first.popleft()
                 except IndexError:
                     (chosen,) = drawn.choices(names, [WEIGHTS[name] for name in names])
+                # The same seed draws the same cases, whichever worker is the first to come to them.
+                place.random = random.Random(f"{seed} {chosen} {next(tries[chosen])}")
                 before = len(place.complaints)
                 figures[chosen] += Counter({"tries": 1}) + known[chosen](place)
                 for complaint in place.complaints[before:]:
