@@ -41,7 +41,7 @@ class Report(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """What a worker does in a turn: a task, or without one to report tests.
+    """The work of a worker in a turn: a task, or without one to report tests.
 
     `tests` is the number of tests that xdist sends for the turn.
     """

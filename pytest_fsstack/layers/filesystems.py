@@ -44,7 +44,7 @@ from pytest_fsstack.stack.words import (
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
-#: Writes the journal back (EXT4_IOC_CHECKPOINT in include/uapi/linux/ext4.h). Its argument are flags.
+#: Writes the journal back (EXT4_IOC_CHECKPOINT in include/uapi/linux/ext4.h). The argument has flags.
 _EXT4_IOC_CHECKPOINT, _NO_FLAGS = 0x4004662B, bytes(4)
 #: Frees preallocated blocks of closed files, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS in
 #: fs/xfs/libxfs/xfs_fs.h, with struct xfs_fs_eofblocks: version 1, no flags, all files).
