@@ -58,13 +58,15 @@ class SessionEnd:
         )
         measures = self._session.timed_chains or self._results.chains
         gate = (settings.strict or settings.missing_fails) if measures else limited
-        return bool(gate) and not self._compared_something
+        return bool(gate) and not self._measured_something
 
     @property
-    def _compared_something(self) -> bool:
+    def _measured_something(self) -> bool:
+        """Whether there is a comparison or, unless a difference is limited, a budget that was judged."""
         from pytest_fsstack.judging.readings import compared
 
-        return compared(self._results)
+        judged = self._budgets.count > self._unjudged and not self._settings.is_typed("max-regression")
+        return judged or compared(self._results)
 
     @property
     def _judged_nothing(self) -> bool:

@@ -296,12 +296,28 @@ def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -
     result.stdout.fnmatch_lines(["* no-such-tool: * no-such-package (--fsstack-if-unavailable=fail)"])
 
 
-def test_a_gate_that_compared_nothing_fails(project: Project) -> None:
+KEPT, TWO_RUNS = "--fsstack-budget=plain: seconds <= 60", ("--fsstack-compare=x.json", "--fsstack-max-regression=5%")
+
+
+@pytest.mark.parametrize(
+    ("words", "ret", "judges"),
+    [
+        ([], 1, False),
+        # A limit in seconds needs one stack only.
+        ([KEPT], 0, True),
+        (["--fsstack-budget=plain: seconds <= 1e-9"], 1, True),
+        # Nothing records this metric.
+        (["--fsstack-budget=plain: steps <= 3"], 1, False),
+        # There is no pair of stacks for the second gate.
+        ([KEPT, *TWO_RUNS], 1, False),
+    ],
+)
+def test_a_gate_that_judged_nothing_fails(project: Project, words: list[str], ret: int, judges: bool) -> None:
     project.write(ONE)
-    result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-if-unavailable=fail")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["fsstack: 0 comparisons*"])
-    assert project.run("--fsstack-rounds=1", "--fsstack-stacks=plain").ret == pytest.ExitCode.OK
+    session = ["--fsstack-rounds=6", "--fsstack-stacks=plain"]
+    assert project.run(*session, "--fsstack-json=x.json").ret == pytest.ExitCode.OK
+    result = project.run(*session, "--fsstack-if-unavailable=fail", *words)
+    assert (result.ret, "this gate has measured nothing" not in result.stdout.str()) == (ret, judges)
 
 
 def test_benchmark_only_and_skip_know_these_tests(project: Project) -> None:
