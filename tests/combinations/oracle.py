@@ -122,8 +122,11 @@ def _leave_out_subtests(session: Ran, tests: dict[str, Test]) -> None:
     """Leave out outcomes of subtests, which pytest may show as those of an expected failure of their test."""
     for name, outcomes in session.terminal.items():
         if name in tests and tests[name].step.subtests:
-            own = [one for one in outcomes if one != "error"][-1:]
-            session.terminal[name] = [*own, *(["error"] if outcomes[-1] == "error" else [])]
+            own = [one for one in outcomes if one != "error"]
+            # A test that failed may be an expected failure once more, in its teardown.
+            failed = {"failed"} & {*own} - {*own[-1:]}
+            error = {"error"} & {*outcomes[-1:]}
+            session.terminal[name] = [*failed, *own[-1:], *error]
 
 
 def _unused_plugin_is_unseen(project: Project, standin: Ran, ran: Ran) -> Iterator[Broken]:
