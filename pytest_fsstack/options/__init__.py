@@ -376,12 +376,12 @@ OPTIONS = (
         flag=True,
         doc="A budget is not judged if its test is skipped, be it because the machine lacks something, or fails as "
         "expected before its last measurement. Such a test fails, and its error says how to allow the reason with "
-        "`--fsstack-allow-unjudged`. A budget is not judged either if `--fsstack-stacks` leaves it no stack, if the "
-        "ini names a stack or a layer that neither exists nor is collected, or with `--benchmark-disable` and "
-        "`--setup-only`. Then the session fails. A deselected test (`-k`, `-m`, `--deselect`) is not selected, so its "
-        "budgets do not count. [statistics.md](statistics.md#carry-over) defines doubtful verdicts. With "
-        "`--fsstack-compare`, a limit that would leave most unchanged runs undecided is refused before the first "
-        "round.",
+        "`--fsstack-allow-unjudged`. A budget is not judged either if its module skips itself, if `--fsstack-stacks` "
+        "leaves it no stack, if the ini names a stack or a layer that neither exists nor is collected, or with "
+        "`--benchmark-disable` and `--setup-only`. Then the session fails. A deselected test (`-k`, `-m`, "
+        "`--deselect`) is not selected, so its budgets do not count. [statistics.md](statistics.md#carry-over) "
+        "defines doubtful verdicts. With `--fsstack-compare`, a limit that would leave most unchanged runs undecided "
+        "is refused before the first round.",
     ),
     Option(
         "allow-unjudged",

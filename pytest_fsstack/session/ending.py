@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import shutil
 import signal
@@ -83,14 +84,31 @@ class SessionEnd:
         """Return lines about budgets that have no stack in this session, and are not allowed to have none."""
         from pytest_fsstack.judging.decisions import allowing_option, is_allowed
 
-        if not self._budgets.without_stack or options.runs_once_by(self._config):
+        reasons = {**self._budgets.without_stack, **self._skipped_modules}
+        if not reasons or options.runs_once_by(self._config):
             return []
         how = " (--fsstack-strict; {} allows it)" if self._settings.strict else ""
         return [
             f"{name}: its budget is not judged: {reason}{how.format(allowing_option(name))}"
-            for name, reason in self._budgets.without_stack.items()
+            for name, reason in reasons.items()
             if not is_allowed(self._settings.allow_unjudged, name, reason)
         ]
+
+    @property
+    def _skipped_modules(self) -> dict[str, str]:
+        """Return why modules skipped themselves that have budgets of a strict session, by their names."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not self._settings.strict or reporter is None:
+            return {}
+        # Nobody knows the tests of such a module. A budget of the session may be for any of them.
+        word = "fsstack" if self._settings.budgets else "fsstack_budget"
+        skipped = [report for report in reporter.stats.get("skipped", ()) if isinstance(report, pytest.CollectReport)]
+        return {
+            report.nodeid: str(report.longrepr[-1]).removeprefix("Skipped: ")
+            for report in skipped
+            if isinstance(report.longrepr, tuple)
+            and any(word in line for line in linecache.getlines(os.fspath(self._config.rootpath / report.nodeid)))
+        }
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results at the end of the session."""

@@ -473,6 +473,29 @@ def test_a_strict_gate_says_how_to_allow_a_test_that_leaves_its_budget_without_a
     assert result.ret == pytest.ExitCode.OK
 
 
+@pytest.mark.parametrize(
+    ("content", "words", "status"),
+    [
+        ("@pytest.mark.fsstack_budget(limit=9)\n@pytest.mark.fsstack('plain')\ndef test_it(timed): pass", "", 1),
+        ("@pytest.mark.fsstack('plain')\ndef test_it(timed): pass", "", 0),
+        ("@pytest.mark.fsstack('plain')\ndef test_it(timed): pass", "--fsstack-budget=* : cost 900%", 1),
+        ("def test_plain(): pass", "--fsstack-budget=* : cost 900%", 0),
+        ("pytestmark = pytest.mark.fsstack_budget(limit=9)", "--fsstack-allow-unjudged=*test_a.py", 0),
+        ("pytestmark = pytest.mark.fsstack_budget(limit=9)", "--fsstack-allow-unjudged=*no_such_module*", 0),
+    ],
+)
+@pytest.mark.parametrize("skip", ["importorskip('no_such_module')", "skip('no_such_module', allow_module_level=True)"])
+def test_a_module_with_budgets_that_skips_itself_fails_a_strict_gate(
+    project: Project, skip: str, content: str, words: str, status: int
+) -> None:
+    """The module is collected before the first test on a stack."""
+    project.write(UNMARKED)
+    project.pytester.makepyfile(test_a=f"import pytest\npytest.{skip}\n{content}\n")
+    result = project.run("--fsstack-rounds=8", "--fsstack-strict", *filter(None, [words]), "-k", "not dear")
+    assert result.ret == status
+    assert any("test_a.py" in line and "no_such_module" in line for line in result.outlines) == bool(status)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_budget_of_a_mark_whose_stack_is_replaced_is_named_and_fails_a_strict_gate(
     project: Project, strict: bool
