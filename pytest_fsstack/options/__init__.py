@@ -779,11 +779,13 @@ def blaming(where: str) -> Iterator[None]:
 
 
 def any_given(config: pytest.Config) -> bool:
-    """Whether the command line or the ini sets an option of fsstack. Raises `pytest.UsageError`."""
-    unknown = _unknown_in_ini(config) or _unknown_in_arguments(config)
-    if unknown:
+    """Whether the command line or the ini sets an option of fsstack, even one that does not exist.
+
+    Raises `pytest.UsageError` for one that does not exist on the command line.
+    """
+    if unknown := _unknown_in_arguments(config):
         raise pytest.UsageError(unknown)
-    return any(given_for(config, option.name) for option in OPTIONS)
+    return bool(unknown_in_ini(config)) or any(given_for(config, option.name) for option in OPTIONS)
 
 
 def runs_once_by(config: pytest.Config) -> str:
@@ -801,7 +803,7 @@ def is_brief(config: pytest.Config) -> bool:
     return config.pluginmanager.hasplugin(BRIEF)
 
 
-def _unknown_in_ini(config: pytest.Config) -> str | None:
+def unknown_in_ini(config: pytest.Config) -> str | None:
     """Return a message about the first unknown ini option that begins with ``fsstack_``."""
     import warnings
 

@@ -55,6 +55,8 @@ class Session:
         #: A mistake in the ini, which is none of the tests that use no stack.
         self.mistake_in_ini: pytest.UsageError | None = None
         try:
+            if unknown := options.unknown_in_ini(config):
+                raise pytest.UsageError(unknown)
             settings.check()
         except pytest.UsageError as error:
             if any(settings.is_typed(option.name) for option in options.OPTIONS):

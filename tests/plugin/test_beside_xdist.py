@@ -126,6 +126,8 @@ OF_OTHER_MACHINES = [
         "fsstack_dir = no-such-directory",
     ),
     *("fsstack_corpus = no-such-directory", "fsstack_rounds = many"),
+    # Names that no ini can have.
+    *("fsstack_report = html=no-such-directory/x", "fsstack_rouns = no-such-number"),
 ]
 
 
