@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import itertools
@@ -146,6 +147,7 @@ def _attach(image: Path, *options: str) -> Path:
 
 #: Loop devices of a process that runs tests.
 _NUMBERS = 64
+_LOOP_CTL_REMOVE = 0x4C81
 
 
 @functools.cache
@@ -204,23 +206,33 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
     """Make loop devices: `loop_device("--read-only", size=64 << 20)`, or one on top of the device `on`."""
-    made: list[Path] = []
+    made: list[Loop] = []
 
     def make(*options: str, size: int = 64 << 20, on: Path | None = None) -> Loop:
         image = on or tmp_path / f"image-{len(made)}"
         if on is None:
             with image.open("wb") as file:
                 file.truncate(size)
-        path = _attach(image, *options)
-        made.append(path)
-        return Loop(path, image)
+        made.append(Loop(_attach(image, *options), image))
+        return made[-1]
+
+    def is_attached(loop: Loop) -> bool:
+        """Whether it is still this test's: another process may have its number."""
+        behind = image_of(loop.path).strip()
+        return behind == str(loop.image) or str(tmp_path) in behind
 
     yield make
-    for path in reversed(made):
-        subprocess.run(["partx", "-d", path], capture_output=True)
-        subprocess.run(["losetup", "-d", path], capture_output=True)
+    for loop in reversed(made):
+        if is_attached(loop):
+            subprocess.run(["partx", "-d", loop.path], capture_output=True)
+            subprocess.run(["losetup", "-d", loop.path], capture_output=True)
     # A process that made itself a mount namespace meanwhile keeps what was mounted then.
-    assert commands.wait_until(lambda: not any(map(image_of, made)), 60), f"still attached, one of {made}"
+    assert commands.wait_until(lambda: not any(map(is_attached, made)), 60), f"still attached, one of {made}"
+    # The kernel gives devices that exist to whoever asks for a free one, once those of lower numbers are in use.
+    with open("/dev/loop-control", "rb") as control:
+        for loop in made:
+            with contextlib.suppress(OSError):  # another process was faster
+                fcntl.ioctl(control, _LOOP_CTL_REMOVE, int(loop.path.name.removeprefix("loop")))
 
 
 @pytest.fixture
@@ -323,7 +335,7 @@ def left_of(directory: Path) -> dict[str, list[str]]:
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if mine in (text := backing.read_text()):
-                loops.append(text.strip())
+                loops.append(f"/dev/{backing.parts[-3]}: {text.strip()}")
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if in_table in (process / "mountinfo").read_bytes():
@@ -383,7 +395,7 @@ class Sessions:
         """Kill a session. The kernel takes down all that it has built."""
         process.kill()
         process.communicate()
-        assert self.nothing_is_left(), self.left
+        assert self.nothing_is_left(), "\n".join([*self.left, *self.users_of_loops])
 
     def close(self) -> None:
         """Close what is read from sessions, and undo what killed ones left, such as mount points in /tmp."""
@@ -394,6 +406,11 @@ class Sessions:
     @property
     def left(self) -> list[str]:
         return [f"{kind}: {thing}" for kind, things in left_of(self.directory).items() for thing in things]
+
+    @property
+    def users_of_loops(self) -> list[str]:
+        paths = [Path(text.partition(":")[0]) for text in left_of(self.directory)["loops"]]
+        return [f"{path} is {mounts.in_use(RealMachine(), path)}" for path in paths]
 
     def nothing_is_left(self, seconds: float = 300.0) -> bool:
         return commands.wait_until(lambda: not self.left, seconds)
