@@ -132,11 +132,13 @@ class Timed:
             watch.begin()
         before, start = _counters(self._stack), time.perf_counter()
         yield self
+        worked = time.perf_counter()
         with signals.shielded():
             self._stack.sync()
-        seconds = time.perf_counter() - start
-        after = _counters(self._stack)
-        values = {"seconds": seconds, **{name: after[name] - before[name] for name in before if name in after}}
+        synced = time.perf_counter()
+        after, seconds = _counters(self._stack), synced - start
+        values = {"seconds": seconds, "work_seconds": worked - start, "sync_seconds": synced - worked}
+        values |= {name: after[name] - before[name] for name in before if name in after}
         values["used_bytes"] = float(self._stack.usage())
         self._check_settings()
         if watch and (change := watch.change()):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 Better = Literal["lower", "higher"]
+#: What is done to a layer of a stack.
+Action = Literal["make", "open", "close", "check"]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 #: From 0. The upper bound keeps charts drawable.
 RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -33,6 +36,8 @@ def saturated(figure: float) -> float:
 class Metric(msgspec.Struct, frozen=True, gc=False):
     """A kind of figure: its unit, the better direction, and its resolution, below which differences are noise of the
     clock. An exact count is not cut off, and may be 0.
+
+    The time of an action on a layer of the stack names both, that of an action on all layers only the action.
     """
 
     name: str
@@ -40,9 +45,18 @@ class Metric(msgspec.Struct, frozen=True, gc=False):
     better: Better = "lower"
     resolution: float = 0.0
     exact: bool = False
+    #: ``make``, ``open``, ``close`` or ``check``.
+    action: Action | None = None
+    #: The name of the layer as in `Stack.layer_names`: ``luks``, ``3-ext4``.
+    layer: str = ""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "resolution", saturated(self.resolution))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a workload recorded it, so not every timed block has it."""
+        return self.action is None and self.name not in METRICS
 
     @property
     def is_of_time(self) -> bool:
@@ -70,11 +84,23 @@ def is_of_time(unit: str) -> bool:
     return per.strip() in _TIMES or (not slash and unit.strip() in _RATES)
 
 
-#: Metrics of every timed block. Throughput, amplification and file_rate need `bytes=` or `files=`.
+def metric_of_action(action: Action, layer: str = "") -> Metric:
+    """Return the metric of an action on a layer of a stack, or on all of them: ``luks_open_seconds``."""
+    number, _, name = layer.rpartition("-")
+    words = filter(None, [re.sub(r"\W", "_", name) or "stack", number, action, "seconds"])
+    # An action that does nothing takes a few microseconds.
+    return Metric("_".join(words), "s", resolution=1e-5, action=action, layer=layer)
+
+
+#: Metrics of every timed block, and the times of actions on its stack. Throughput, amplification and file_rate need
+#: `bytes=` or `files=`.
 METRICS = {
     metric.name: metric
     for metric in (
         Metric("seconds", "s", resolution=1e-6),
+        # The parts of `seconds`: before and during the final sync.
+        Metric("work_seconds", "s", resolution=1e-6),
+        Metric("sync_seconds", "s", resolution=1e-6),
         Metric("user_seconds", "s", resolution=1e-3),
         Metric("system_seconds", "s", resolution=1e-3),
         Metric("cpu_seconds", "s", resolution=1e-3),
@@ -87,6 +113,7 @@ METRICS = {
         # Bytes written to the device per byte of payload.
         Metric("write_amplification", "x", resolution=1e-3),
         Metric("read_amplification", "x", resolution=1e-3),
+        *map(metric_of_action, get_args(Action)),
     )
 }
 

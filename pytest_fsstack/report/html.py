@@ -13,7 +13,7 @@ from pytest_fsstack.records.results import ChainResults, Results, RoundKey
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, prefix, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, Figure, View, by_chance, described, heading, reference, title_of
+from pytest_fsstack.report.model import Figure, View, by_chance, described, heading, reference, title_of
 from pytest_fsstack.report.wording import LEGEND, RATIOS
 from pytest_fsstack.units import counted, format_size, visible
 
@@ -124,7 +124,7 @@ def _section(results: Results, chain: ChainResults, *, room: int) -> dict[str, A
         "costs": costs,
         "stacks": list(chain.stacks.values()),
         "grids": tables if costs or tables else [view.grid("seconds")],
-        "details": [view.grid(metric) for metric in view.metrics(DETAILS)],
+        "details": view.tables(details=True),
         "said": outputs,
         "left_out": left_out,
     }

@@ -16,7 +16,6 @@ from typing import Any
 from pytest_fsstack.judging.overall import of_step
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.records.results import ChainResults
-from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report.model import Cell, Figure, Grid, View
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
@@ -170,7 +169,7 @@ def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
     chain = view.chain
     tables = []
     for step in chain.steps:
-        recorded = {name: name for name in chain.metrics(step) if name not in METRICS}
+        recorded = {name: name for name, metric in chain.metrics(step).items() if metric.is_recorded}
         titles = columns or recorded
         rows = [
             [Cell(info.label), *(_count(view, step, info.id, what) for what in titles.values())]

@@ -8,7 +8,7 @@ from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, Cell, Grid, View, described, heading, title_of
+from pytest_fsstack.report.model import Cell, Grid, View, described, heading, title_of
 from pytest_fsstack.report.wording import LEGEND
 from pytest_fsstack.units import one_line, visible
 
@@ -41,7 +41,7 @@ def _answer(results: Results) -> list[str]:
 
 def _chain(results: Results, chain: ChainResults) -> str:
     view = View(chain, results)
-    tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(DETAILS))]
+    tables = [*grids(view, results.table_layouts), *view.tables(details=True)]
     lines = [f"## {plain(title_of(chain))} on {plain(chain.device)}", ""]
     lines += [f"- {name}: {plain(text)}" for name, text in heading(results, chain).items()]
     lines += [f"- stack {plain(stack.label)}: {_code(described(stack))}" for stack in chain.stacks.values()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.describe import error_rate, limit_text, remarks
@@ -14,7 +14,7 @@ from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.records.readings import Reading
 from pytest_fsstack.records.results import ChainResults, Judgement, Results, StackInfo, worst
-from pytest_fsstack.records.sample import METRICS, Metric
+from pytest_fsstack.records.sample import Action, Metric
 from pytest_fsstack.records.verdicts import Estimate, Outcome
 from pytest_fsstack.report.wording import (
     ANY_RATIO,
@@ -30,7 +30,7 @@ from pytest_fsstack.report.wording import (
 from pytest_fsstack.units import OverheadUnit, counted, first_names, format_quantity, format_size, percent
 
 #: Metrics that are always measured, but only shown on request.
-DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
+DETAILS = ("work_seconds", "sync_seconds", "machine_seconds", "written_bytes", "used_bytes")
 
 
 @dataclass(frozen=True)
@@ -267,13 +267,45 @@ class View:
         judged = [
             judgement.budget.metric for _, _, judgements in self.chain.all_judgements() for judgement in judgements
         ]
-        measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
-        added = [name for name in measured if name not in METRICS]
+        measured = {name: metric for step in self.chain.steps for name, metric in self.chain.metrics(step).items()}
+        added = [name for name, metric in measured.items() if metric.is_recorded]
         details = tuple(details)
         if self.chain.only_counts or (self.chain.tables and not details):
             return [name for name in dict.fromkeys(judged) if name in measured]
         ordered = dict.fromkeys(["seconds", *judged, *added, *details])
         return [name for name in ordered if name == "seconds" or name in measured]
+
+    def tables(self, *, details: bool) -> list[Grid]:
+        """Return the grids of the metrics that have one, with or without `details`."""
+        grids = [self.grid(metric) for metric in self.metrics(DETAILS if details else ())]
+        return [*grids, *self._of_layers()] if details and not self.chain.only_counts else grids
+
+    def _of_layers(self) -> Iterator[Grid]:
+        """Yield a grid of the actions on layers, with a row for each layer, and for all layers of a stack if several.
+
+        A cell is of the first step that has the action.
+        """
+        chain, rows, actions = self.chain, list[tuple[str, str, dict[Action, Figure]]](), set[Action]()
+        for stack, info in chain.stacks.items():
+            layers: dict[str, dict[Action, Figure]] = {}
+            for step in chain.steps:
+                for name, reading in chain.known(step, stack).readings.items():
+                    if action := reading.metric.action:
+                        layers.setdefault(reading.metric.layer, {}).setdefault(action, self.figure(step, stack, name))
+            several = len(layers) > 2
+            for layer, figures in layers.items():
+                if layer or several or len(layers) == 1:
+                    rows.append((info.label, layer or ("all" if several else "none"), figures))
+                    actions |= figures.keys()
+        estimates = [figure.estimate for *_, figures in rows for figure in figures.values()]
+        unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
+        if rows:
+            columns, empty = [action for action in get_args(Action) if action in actions], Figure(None)
+            cells = [
+                [Cell(label), Cell(layer), *(figures.get(action, empty).cell(unit) for action in columns)]
+                for label, layer, figures in rows
+            ]
+            yield Grid("layers", ["stack", "layer", *columns], cells, labels=2)
 
     def grid(self, metric: str) -> Grid:
         """Return a grid of a metric, with a row for each stack and a column for each step that measured it."""

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable
 
 from pytest_fsstack.records.results import Results
-from pytest_fsstack.records.sample import METRICS
 from pytest_fsstack.report.csvfile import text_of
 from pytest_fsstack.report.series import Series, series
 from pytest_fsstack.units import one_line
@@ -96,7 +95,9 @@ def main_series(results: Results) -> list[Series]:
     return [
         entry
         for entry in every
-        if entry.metric == "seconds" or entry.metric not in METRICS or (entry.test, entry.step, entry.metric) in judged
+        if entry.metric == "seconds"
+        or entry.reading.metric.is_recorded
+        or (entry.test, entry.step, entry.metric) in judged
     ]
 
 

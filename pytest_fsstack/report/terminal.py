@@ -14,7 +14,7 @@ from pytest_fsstack.judging.repetition import describe as describe_repetition
 from pytest_fsstack.records.results import ChainResults, Results
 from pytest_fsstack.report.answer import Problem, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import counts, grids
-from pytest_fsstack.report.model import DETAILS, Cell, Grid, View, heading, title_of
+from pytest_fsstack.report.model import Cell, Grid, View, heading, title_of
 from pytest_fsstack.report.wording import LEGEND
 from pytest_fsstack.units import visible
 
@@ -102,8 +102,7 @@ def table_lines(
 ) -> list[str]:
     """Return the tables of a chain and the notes below them."""
     view, section = View(chain, results), list[str]()
-    details = DETAILS if verbosity > 0 else ()
-    tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(details))]
+    tables = [*grids(view, results.table_layouts), *view.tables(details=verbosity > 0)]
     for grid in tables:
         section += ["", *table(grid, width, coloured)]
     if any(grid.judged for grid in tables):

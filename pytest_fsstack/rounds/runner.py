@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol as Interface, get_args
 
 import msgspec
 import pytest
@@ -17,12 +17,13 @@ from pytest_fsstack.judging.decisions import Decision
 from pytest_fsstack.judging.programs import Figures
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options.settings import Settings
-from pytest_fsstack.records.sample import Metric, Sample
+from pytest_fsstack.records.sample import Action, Metric, Sample, metric_of_action
 from pytest_fsstack.rounds.chains import Chain, ItemRuns, parameter_of, step_of
 from pytest_fsstack.rounds.protocol import BY_LIMITS, Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
     from pytest_fsstack.records.results import Results
+    from pytest_fsstack.stack.build import LayerAction
     from pytest_fsstack.stack.model import Stack
 
 #: The `timed` fixture stores its sample here.
@@ -40,8 +41,16 @@ ROUND = pytest.StashKey[int]()
 BeforeProtocol = Callable[[pytest.Item], None]
 
 
+class LastStack(Interface):
+    """The last stack: its mounts, the commands that built it, and the seconds of actions on its layers."""
+
+    mounts: list[str]
+    commands: list[str]
+    seconds: dict[LayerAction, float]
+
+
 class Runner:
-    """A runner for items of chains. `mounts` and `commands` belong to the stack that was built last.
+    """A runner for items of chains.
 
     `after_round` is called after each round with the course of the chain.
     """
@@ -51,12 +60,11 @@ class Runner:
         config: pytest.Config,
         chains: Mapping[pytest.Item, Chain],
         results: Results,
-        mounts: Callable[[], list[str]],
-        commands: Callable[[], list[str]],
+        last: LastStack,
         after_round: Callable[[Course], None],
     ) -> None:
         self.config, self.chains, self.results, self.after_round = config, chains, results, after_round
-        self._mounts, self._commands = mounts, commands
+        self._last = last
         self._protocol: Protocol
 
     def start(self, before: BeforeProtocol) -> None:
@@ -73,7 +81,8 @@ class Runner:
         for index, (step, item) in enumerate(steps):
             show(step)
             following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
-            runs.append(self._run_step(chain, step, item, following, task))
+            run = self._run_step(chain, step, item, following, task)
+            runs.append(self._with_seconds(run, is_last=item is chain.required_steps(stack)[-1][1]))
             if runs[-1].ending in ("failed", "skipped"):
                 if index + 1 < len(steps):
                     self.tear_down(item, chain, chain.parent)
@@ -82,8 +91,8 @@ class Runner:
         return CellRun(
             tuple(runs),
             time.monotonic() - started - checking,
-            tuple(self._mounts()),
-            tuple(self._commands()),
+            tuple(self._last.mounts),
+            tuple(self._last.commands),
             self._tools(chain.stacks[stack].stack),
         )
 
@@ -120,6 +129,33 @@ class Runner:
             run.lacking,
             run.reason,
         )
+
+    def _with_seconds(self, run: StepRun, *, is_last: bool) -> StepRun:
+        """Add the seconds of actions on the layers of its stack to the samples of a step.
+
+        Each step has those that made and opened the stack, because its figures depend on them. It has its own checks.
+        The last one of a chain alone has those that closed the stack, because these depend on the steps before.
+        """
+        values, metrics, seconds = dict[str, float](), dict[str, Metric](), self._last.seconds
+        layers = {layer for _, layer in seconds}
+        for action in get_args(Action):
+            of_action = {key.layer: took for key, took in seconds.items() if key.action == action}
+            if action == "close" and (not is_last or len(of_action) < len(layers)):
+                continue  # another step follows in other rounds, or a layer was not closed
+            of_all = {"": sum(of_action.values())} if of_action or action != "check" else {}
+            for layer, took in {**of_all, **of_action}.items():
+                metric = metric_of_action(action, layer)
+                values[metric.name], metrics[metric.name] = took, metric
+        for key in [key for key in seconds if key.action == "check"]:
+            del seconds[key]
+        samples = tuple(
+            msgspec.structs.replace(
+                sample, values={**sample.values, **values, **sample.values}, metrics={**metrics, **sample.metrics}
+            )
+            for sample in run.samples
+            if sample.values
+        )
+        return msgspec.structs.replace(run, samples=samples) if len(samples) == len(run.samples) else run
 
     def _tools(self, stack: Stack) -> dict[str, str]:
         """Return the executables that a stack names, with their versions (cached since before the first stack)."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.machine.real import RealMachine
     from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.rounds.chains import StackParameter
-    from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.stack.build import Built, LayerAction
     from pytest_fsstack.stack.model import Device
 
 
@@ -40,6 +40,8 @@ class Builder:
         #: Mounts of the current stack, and the commands that built it.
         self.mounts: list[str] = []
         self.commands: list[str] = []
+        #: The seconds of actions on its layers so far.
+        self.seconds: dict[LayerAction, float] = {}
         self._cleaned_up = False
         #: The stack that stands, if there is one.
         self._standing: Built | None = None
@@ -237,7 +239,7 @@ class Builder:
         except BaseException:
             _close(undo)
             raise
-        self.mounts = built.mounts()
+        self.mounts, self.seconds = built.mounts(), built.seconds
         self._standing = built
         try:
             yield built

@@ -170,10 +170,7 @@ class Session:
             from pytest_fsstack.rounds.progress import Progress
             from pytest_fsstack.rounds.runner import Runner
 
-            builder = self.builder
-            runner = Runner(
-                self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands, self.after_round
-            )
+            runner = Runner(self.config, chains, self.results, self.builder, self.after_round)
             self.config.pluginmanager.register(
                 plugin(runner, self.policy, self.budgets, Progress.of(self.config)), "fsstack-rounds"
             )

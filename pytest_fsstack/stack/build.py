@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from pytest_fsstack.machine import commands, processes, signals
 from pytest_fsstack.machine.directories import HeldDirectory, safe_place, temporary
@@ -35,6 +35,13 @@ _WORDS = tuple(map(os.strerror, _NUMBERS))
 _FAILED_WRITE_OF_LOOP = re.compile(r"\berror\b.*\bloop\d|\bloop\d.*\berror\b")
 #: Bytes at the beginning of a device that hold the superblock or label of each multi-device layer.
 _LABEL_BYTES = 1 << 20
+
+
+class LayerAction(NamedTuple):
+    """An action on a layer of a stack: ``make`` writes it, ``open`` mounts it, ``close`` undoes that."""
+
+    action: Literal["make", "open", "close", "check"]
+    layer: str
 
 
 class BuildError(Exception):
@@ -72,6 +79,8 @@ class Built:
         self._mounted = 0
         #: The number of the missing device.
         self._lost_device: int | None = None
+        #: The seconds of building the stack, of taking it down, and of its checks. Remounts do not count.
+        self.seconds: dict[LayerAction, float] = {}
         #: What the kernel says while the stack stands.
         self._kernel = kmsg.SILENT
 
@@ -400,7 +409,10 @@ class Built:
         with self._reported("check", layer):
             if isinstance(below, Block):
                 below.verify()
-            return layer.fsck(below, self._context_of(len(self._open))) if isinstance(layer, Checks) else None
+            if not isinstance(layer, Checks):
+                return None
+            with self._clocked("check", len(self._open)):
+                return layer.fsck(below, self._context_of(len(self._open)))
 
     def mounts(self) -> list[str]:
         """Return ``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
@@ -461,12 +473,12 @@ class Built:
             above = [place for place in self._places[1:] if isinstance(place, Block)]
             layer.check_words({block.number for block in [*self.disks, *above]})
             if fresh:
-                with self.machine.limited(layer.name, "making"):
+                with self.machine.limited(layer.name, "making"), self._clocked("make", len(self._open)):
                     layer.create(below, context)
             if isinstance(below, Block):
                 below.verify()
             with ExitStack() as undo:
-                with self.machine.limited(layer.name, "opening"):
+                with self.machine.limited(layer.name, "opening"), self._clocked("open", len(self._open), counts=fresh):
                     place = undo.enter_context(layer.opened(below, context))
                 if isinstance(place, Block) and layer.gives is Block:
                     topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
@@ -477,15 +489,30 @@ class Built:
             if isinstance(self._places[0], Block):
                 self._places[0].opened()
 
-    def _close(self, down_to: int = 0) -> None:
+    @contextlib.contextmanager
+    def _clocked(
+        self, action: Literal["make", "open", "close", "check"], index: int, *, counts: bool = True
+    ) -> Iterator[None]:
+        """Add the duration of an action that succeeds to those of the layer at an index, if it counts."""
+        start = time.perf_counter()
+        yield
+        if counts:
+            key = LayerAction(action, self.stack.layer_names[index])
+            self.seconds[key] = self.seconds.get(key, 0.0) + time.perf_counter() - start
+
+    def _close(self, down_to: int = 0, *, for_good: bool = False) -> None:
         """Close layers from the top down to an index. An error of one layer does not stop the others."""
         problems: list[tuple[Layer, BaseException]] = []
         while len(self._open) > down_to:
             self._places.pop()
             layer = self.stack.layers[len(self._open) - 1]
             try:
-                with self.machine.limited(layer.name, "closing"):
-                    self._open.pop().close()
+                opened = self._open.pop()
+                with (
+                    self.machine.limited(layer.name, "closing"),
+                    self._clocked("close", len(self._open), counts=for_good),
+                ):
+                    opened.close()
             except BaseException as error:
                 problems.append((layer, error))
         if problems:
@@ -562,7 +589,7 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
                 except (commands.CommandError, OSError) as error:
                     reason = _explained(reason_of(error), _why_full(device, context), error, kernel.heard())
                     raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {reason}") from error
-            closing.callback(built._close)
+            closing.callback(built._close, for_good=True)
             for layer in stack.layers:
                 signals.safe_point()
                 built._add(layer, fresh=True)

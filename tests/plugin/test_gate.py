@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from pytest_fsstack.records import saved
 from tests.plugin.conftest import Project
 
 UNMARKED = """
@@ -48,6 +49,72 @@ def test_a_figure_whose_unit_changes_fails_its_test(project: Project, unit: str)
     result = project.run("--fsstack-rounds=2", "-k", "dear")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*MeasureError: timed.record('cost', ...) has unit=*"])
+
+
+LAYERED = """
+import pytest
+
+@pytest.mark.fsstack("plain", "plain | slow")
+class TestIt:
+    def test_first(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+    def test_last(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+"""
+SLOW = """
+import time
+from conftest import Plain
+class Slow(Plain):
+    name = "slow"
+    def create(self, below, context):
+        time.sleep(0.05)
+        super().create(below, context)
+def pytest_fsstack_layers():
+    return [Slow]
+"""
+
+
+@pytest.mark.parametrize(
+    ("metric", "broken"),
+    [
+        ("slow_make_seconds <= 0.05", ["first", "last"]),
+        ("slow_make_seconds <= 3600", []),
+        ("stack_make_seconds <= 0.05", ["first", "last"]),
+        ("plain_open_seconds <= 3600", []),
+        ("work_seconds <= 3600", []),
+        ("sync_seconds <= 1e-9", ["first", "last"]),
+    ],
+)
+def test_budgets_may_name_the_parts_of_the_time_and_actions_on_layers(
+    project: Project, metric: str, broken: list[str]
+) -> None:
+    project.write(LAYERED)
+    project.pytester.makepyfile(slow=SLOW)
+    result = project.run("-p", "slow", f"--fsstack-budget=*slow: {metric}", "--fsstack-rounds=5")
+    result.assert_outcomes(passed=4 - len(broken), failed=len(broken))
+
+
+def test_a_stack_is_made_for_all_steps_and_closed_after_the_last_one(project: Project) -> None:
+    project.write(LAYERED)
+    project.pytester.makepyfile(slow=SLOW)
+    project.run("-p", "slow", "--fsstack-rounds=2", "--fsstack-json=out.json").assert_outcomes(passed=4)
+    (chain,) = saved.loads((project.pytester.path / "out.json").read_text()).chains
+    actions = {
+        step: [(metric.action, metric.layer) for metric in chain.metrics(step).values() if metric.action]
+        for step in chain.steps
+    }
+    layers = ["", "plain", "slow"]
+    built = {(action, layer) for action in ("make", "open") for layer in layers}
+    assert set(actions["first"]) == built
+    assert set(actions["last"]) == built | {("close", layer) for layer in layers}
+    for key, sample in chain.of("last", "plain+slow").items():
+        assert sample["slow_make_seconds"] >= 0.05
+        assert sample["stack_make_seconds"] == pytest.approx(
+            sample["plain_make_seconds"] + sample["slow_make_seconds"], abs=1e-9
+        )
+        assert chain.of("first", "plain+slow")[key]["slow_make_seconds"] == sample["slow_make_seconds"]
 
 
 UNTIMED = "import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\ndef test_it(fsstack):\n    pass\n"

@@ -77,6 +77,19 @@ def test_a_second_block_and_the_name_of_a_measured_figure_are_refused(tmp_path: 
         assert clock.inside == [("true",)]
 
 
+def test_the_time_is_that_of_the_work_and_that_of_the_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = NotedStack(tmp_path)
+    monkeypatch.setattr(stack.machine, "sync", lambda path: time.sleep(0.02), raising=True)
+    clock = Timed(stack)
+    with clock(cold=False):
+        time.sleep(0.03)
+    assert clock.sample
+    seconds, work, sync = (clock.sample[name] for name in ("seconds", "work_seconds", "sync_seconds"))
+    assert work >= 0.03
+    assert sync >= 0.02
+    assert work + sync == pytest.approx(seconds, abs=1e-9)
+
+
 def test_a_relative_path_leads_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "stack").mkdir()

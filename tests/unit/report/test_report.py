@@ -16,7 +16,7 @@ from pytest_fsstack.judging.judge import judge, judge_all
 from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import FORMAT, Results
-from pytest_fsstack.records.sample import METRICS, Metric, Sample
+from pytest_fsstack.records.sample import METRICS, Metric, Sample, metric_of_action
 from pytest_fsstack.report import BUILT_IN, brief, csvfile, figures, html, markdown, terminal
 from pytest_fsstack.report.model import by_chance
 from pytest_fsstack.units import OverheadUnit
@@ -136,6 +136,25 @@ class TestTerminal:
         assert {"machine_seconds", "written_bytes", "du_bytes"} <= {
             line.split()[0] for line in text(made(), verbosity=1).splitlines() if line.strip()
         }
+
+    def test_verbose_adds_the_parts_of_the_time_and_a_row_for_each_layer(self) -> None:
+        opened = [metric_of_action("open", layer) for layer in ("", "luks", "ext4")]
+        parts = {"seconds": 3.0, "work_seconds": 2.0, "sync_seconds": 1.0}
+        base = {**parts, "stack_open_seconds": 0.1, "ext4_open_seconds": 0.1}
+        costs = {"ext4": base, "luks+ext4": {**base, "stack_open_seconds": 0.4, "luks_open_seconds": 0.3}, "raw": parts}
+        results = a_chain({"write": costs}, 6).with_metrics(*opened).results()
+        assert not re.search("(work|sync|open)_seconds|^layers", text(results), re.MULTILINE)
+        verbose = text(results, verbosity=1)
+        assert re.search(r"^work_seconds ", verbose, re.MULTILINE)
+        assert re.search(r"^sync_seconds ", verbose, re.MULTILINE)
+        rows = [line.split()[:4] for line in verbose.partition("layers:\n")[2].splitlines()[2:]]
+        assert rows == [
+            ["ext4", "ext4", "100", "ms"],
+            ["luks+ext4", "all", "400", "ms"],
+            ["luks+ext4", "ext4", "100", "ms"],
+            ["luks+ext4", "luks", "300", "ms"],
+        ]
+        assert re.search(r">luks<.*?>300 ms<", html.report(results), re.DOTALL)
 
     def test_a_metric_with_a_budget_or_of_the_workload_gets_a_table(self) -> None:
         results = made(steps=["write", "du"])

@@ -242,6 +242,21 @@ def test_what_keeps_nothing_is_not_taken_down(context: BuildContext) -> None:
         assert not SAID
 
 
+def test_only_the_first_build_the_last_end_and_checks_are_clocked(context: BuildContext) -> None:
+    with standing(context, "lower | upper | lower") as built:
+        names = built.stack.layer_names
+        built_in = dict(built.seconds)
+        assert list(built_in) == [(action, name) for name in names for action in ("make", "open")]
+        built.remount()
+        with built.taken_down("upper"):
+            pass
+        assert built.seconds == built_in
+        built.fsck()
+        checked = [("check", "lower"), ("check", "upper"), ("check", "3-lower")]
+        assert [key for key in built.seconds if key not in built_in] == checked
+    assert [layer for action, layer in built.seconds if action == "close"] == names[::-1]
+
+
 def test_of_two_layers_with_one_name_neither_result_is_lost(context: BuildContext) -> None:
     with standing(context, "lower | upper | lower | upper") as built:
         assert list(built.fsck()) == ["lower", "3-lower"]
