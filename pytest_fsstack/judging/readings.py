@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf, log, log1p
+from math import exp, inf, log, log1p
+from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -92,44 +93,76 @@ class Readings:
         """Return the first of some stacks, which has the lowest cost, and those that are not shown to cost more.
 
         Each is compared with the first one in the same rounds, by the exact test of verdicts. Reports rank stacks by
-        their cost over all steps, so the ratio of a round is that over all steps too.
+        their cost over all steps, so the ratio of a round is that over all steps too. To be shown to cost more, the
+        reference needs so many rounds that a stricter interval exists (`of_cheapest`), or a distance that is larger
+        than those between the rounds.
         """
-        ratios = {
-            stack: self._by_round(stack, steps, weights) for stack in stacks if stack != self.chain.reference(stack)
-        }
-        # The ratios of a reference itself are 1.
-        ones = dict.fromkeys((number for of_stack in ratios.values() for number in of_stack), 0.0)
-        first, *others = [(stack, ratios.get(stack, ones)) for stack in stacks]
-        names = [first[0]]
+        (first, of_first), *others = self._ratios_of(stacks, steps, weights).items()
+        names, alpha = [first], self.chain.looks.alpha
         for stack, of_stack in others:
-            more = [of_stack[number] - first[1][number] for number in sorted(of_stack.keys() & first[1].keys())]
-            looks = Looks.fixed(max(1, len(more)), self.chain.looks.alpha)
-            if not more or judge_ratios(dict(enumerate(more)), 0.0, looks).outcome != "fail":
+            more = _differences(of_stack, of_first)
+            looks = Looks.fixed(max(1, len(more)), alpha)
+            is_open = not more or judge_ratios(more, 0.0, looks).outcome != "fail"
+            if stack == self.chain.reference(stack) and 0.5 ** len(more) > alpha * (1 - overall.CONFIDENCE):
+                is_open = is_open or min(more.values()) < max(more.values()) - min(more.values())
+            if is_open:
                 names.append(stack)
         return names
 
-    def lowest(
-        self, stack: str, cost: Estimate, steps: Iterable[str], weights: Mapping[str, float], of: int
+    def of_cheapest(
+        self,
+        stack: str,
+        cost: Estimate,
+        stacks: Sequence[str],
+        names: Sequence[str],
+        steps: Iterable[str],
+        weights: Mapping[str, float],
     ) -> Estimate:
-        """Return the cost of a stack over all steps, which is the lowest of some that may all be the lowest.
+        """Return the cost of a stack that was chosen for being the lowest, so that it tends to be below its truth.
 
-        A cost that was chosen for being low tends to be lower than its truth. So the exact intervals of all of them
-        hold together (Bonferroni), whichever is chosen.
+        The logarithm of the stack's cost is the mean of it and its rivals, less the mean of their distances from it.
+        Which stack is chosen depends on the distances and not on the mean. If noise is symmetric, it says nothing about
+        the mean. So the upper end is that of the mean, less the lower ends of the distances, which are taken to be at
+        least 0. All of them hold together (Bonferroni), or are the widest exact intervals that the rounds allow. Rivals
+        of which each round is above all rounds of the stack are left out. `names` are those of `stacks` that may cost
+        least. If the reference is not one of them, a stricter interval of the stack itself counts as well.
         """
-        ratios = dict(enumerate(self._by_round(stack, steps, weights).values()))
-        alpha = (1 - overall.CONFIDENCE) / 2 / of
-        if not ratios:
-            return replace(cost, low=-1.0, high=inf, confidence=1 - 2 * alpha)
-        exact = judge_ratios(ratios, 0.0, Looks.fixed(len(ratios), alpha)).estimate
-        return replace(
-            exact,
-            overhead=cost.overhead,
-            low=min(exact.low, cost.overhead),
-            high=max(exact.high, cost.overhead),
-        )
+        if not cost.has_interval:
+            return cost
+        rivals, reference = self._ratios_of(stacks, steps, weights), self.chain.reference(stack)
+        of_first = rivals.pop(stack)
+        highest = max(of_first.values())
+        near = {
+            name: ratios
+            for name, ratios in rivals.items()
+            if name == reference or not ratios or min(ratios.values()) <= highest
+        }
+        if not near:
+            return cost
+        rounds = sorted(set.intersection(set(of_first), *map(set, near.values())))
+        if len(rounds) < overall.MIN_ROUNDS:
+            return replace(cost, low=-1.0, high=inf)
+        alpha = min(self.chain.looks.alpha, (1 - overall.CONFIDENCE) / 2)
+        own = _exact(of_first, alpha / len(names))
+        distances = [_exact(_differences(ratios, of_first), alpha / 2 / len(near)).low for ratios in near.values()]
+        apart = sum(log1p(max(0.0, distance)) for distance in distances) / (len(near) + 1)
+        mean = {number: fmean([of_first[number], *(ratios[number] for ratios in near.values())]) for number in rounds}
+        high = max(cost.high, (1 + _exact(mean, alpha / 2).high) * exp(-apart) - 1)
+        if reference in near.keys() - set(names):
+            high = max(high, _exact(of_first, alpha * (1 - overall.CONFIDENCE)).high)
+        return replace(cost, low=min(cost.low, own.low), high=high)
 
-    def _by_round(self, stack: str, steps: Iterable[str], weights: Mapping[str, float]) -> Mapping[int, float]:
-        return overall.by_round(self._by_step(stack, steps), weights)
+    def _ratios_of(
+        self, stacks: Sequence[str], steps: Iterable[str], weights: Mapping[str, float]
+    ) -> dict[str, Mapping[int, float]]:
+        """Return the log-ratios over all steps, by stack and round. Those of a reference itself are 0."""
+        ratios = {
+            stack: overall.by_round(self._by_step(stack, steps), weights)
+            for stack in stacks
+            if stack != self.chain.reference(stack)
+        }
+        zeros = dict.fromkeys((number for of_stack in ratios.values() for number in of_stack), 0.0)
+        return {stack: ratios.get(stack, zeros) for stack in stacks}
 
     def _by_step(self, stack: str, steps: Iterable[str]) -> dict[str, Mapping[int, float]]:
         return {step: self.log_ratios(step, stack, overall.main_metric(self.chain, step)) for step in steps}
@@ -168,6 +201,17 @@ class Readings:
             coarse=rounds.coarse,
             apart=_apart(metric, reading.median, self.median(step, reference, name), estimate),
         )
+
+
+def _differences(ratios: Mapping[int, float], others: Mapping[int, float]) -> dict[int, float]:
+    """Return the differences of log-ratios in their common rounds, numbered from 0."""
+    return dict(enumerate(ratios[number] - others[number] for number in sorted(ratios.keys() & others.keys())))
+
+
+def _exact(ratios: Mapping[int, float], alpha: float) -> Estimate:
+    """Return an estimate of which each end is wrong in alpha, or in the smallest share that so many rounds allow."""
+    looks = Looks.fixed(len(ratios), max(alpha, 0.5 ** len(ratios)))
+    return judge_ratios(dict(enumerate(ratios.values())), 0.0, looks).estimate
 
 
 def _ratios(logs: list[float]) -> Ratios | None:

@@ -173,16 +173,17 @@ def _least(results: Results, chain: ChainResults, group: Group) -> tuple[str, st
     ranked = list(stacks)
     if is_same_kind:
         ranked.insert(sum(cost.overall.overhead <= 0 for cost in group.costs), group.reference)
+    is_single = len(stacks) == 1 and not group.missing and ranked[0] == best.stack
     names = readings.may_cost_least(ranked, best.steps, weight_of)
     candidates = [stack for stack in names if stack in costs] or readings.may_cost_least(stacks, best.steps, weight_of)
     shown = costs[candidates[0]]
-    together = None
-    if len(candidates) > 1:
-        together = readings.lowest(shown.stack, shown.overall, shown.steps, weight_of, len(candidates))
-    text = _range(shown, reference, together)
+    cost = _estimate_of(shown)
+    if not is_single:
+        cost = readings.of_cheapest(shown.stack, cost, ranked, names, shown.steps, weight_of)
+    text = _range(shown, reference, cost)
     of_one = f"{chain.stacks[shown.stack].name} {text}." if max(len(candidates), len(names)) > 1 else f"{text}."
-    equal, is_single = "", len(stacks) == 1 and not group.missing and ranked[0] == best.stack
-    if (is_single or not is_same_kind) and best.overall.has_interval and not best.overall.differs:
+    equal = ""
+    if (is_single or not is_same_kind) and cost.has_interval and not cost.differs:
         over_all = "over all steps, " if len(best.steps) > 1 else ""
         equal = f"{over_all}no difference between {chain.stacks[best.stack].name} and {reference} is shown."
     if is_single:
@@ -242,22 +243,16 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _range(cost: Cost, reference: str, together: Estimate | None = None) -> str:
-    """Return what a stack costs over all steps, and the least and the most that it costs in a step.
-
-    `together` has the interval of the lowest of several costs.
-    """
+def _range(cost: Cost, reference: str, estimate: Estimate) -> str:
+    """Return what a stack costs over all steps, and the least and the most that it costs in a step."""
+    overall = f"{times(estimate.overhead)} times {reference}"
     if len(cost.steps) == 1:
-        (estimate,) = cost.steps.values()
-        return f"{times(estimate.overhead)} times {reference}{_interval(together or estimate)}"
-    if together:
-        cost = cost._replace(overall=together)
+        return f"{overall}{_interval(estimate)}"
     low, high = (pick(cost.steps, key=lambda step: cost.steps[step].overhead) for pick in (min, max))
     ends = [times(cost.steps[step].overhead) for step in (low, high)]
     if ends[0] == ends[1]:
-        return f"{ends[0]} times {reference} in each step{_interval(cost.overall)}"
-    overall = f"{times(cost.overall.overhead)} times {reference} over all steps{_interval(cost.overall)}"
-    return f"{overall}, from {ends[0]} times in {low} to {ends[1]} times in {high}"
+        return f"{overall} in each step{_interval(estimate)}"
+    return f"{overall} over all steps{_interval(estimate)}, from {ends[0]} times in {low} to {ends[1]} times in {high}"
 
 
 def _interval(estimate: Estimate) -> str:

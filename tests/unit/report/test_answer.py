@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.results import Results, TestOutcome
 from pytest_fsstack.records.sample import Sample
+from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import BUILT_IN, answer, brief, consoles, findings, html, markdown, terminal
 from pytest_fsstack.report.model import View
 from tests.unit.report.results import COSTS, emulated, made, measured, on_kernels
@@ -62,8 +64,7 @@ def test_all_stacks_that_may_cost_least_are_named() -> None:
     results = measured({"ext4": COSTS["xfs"], "xfs": COSTS["ext4"], "btrfs": COSTS["ext4"], "jfs": COSTS["btrfs"]})
     (sentence,) = answer.answer(results)
     assert named(sentence) == ["xfs", "btrfs"]
-    # The lower one of two costs has the interval of both together.
-    assert re.match(r"xfs 0\.67 times ext4\b.*\(.*\b95 %", sentence.details)
+    assert re.match(r"xfs 0\.67 times ext4\b.*\(0\.67 to 0\.67\)", sentence.details)
     assert "jfs" not in str(sentence)
 
 
@@ -90,15 +91,44 @@ def test_a_stack_that_shares_no_rounds_with_the_first_may_cost_least() -> None:
     assert named(answer.answer(results)[0]) == ["xfs", "btrfs"]
 
 
+def sessions_of(truths: tuple[float, ...], rounds: int, seed: int, competes: bool = False) -> Iterator[winners.Named]:
+    """Yield simulated sessions of stacks that cost so much more than a baseline."""
+    rng = random.Random(seed)
+    while True:
+        yield winners.Named(Readings(winners.chain_of(rng, truths, 0.10, rounds)), competes)
+
+
 def test_of_equal_stacks_the_interval_of_the_lowest_covers_its_truth() -> None:
-    rng, covered = random.Random(8), []
-    for _ in range(25):
-        readings = Readings(winners.chain_of(rng, (0.2,) * 6, 0.10, 8))
-        names, cost = winners.cheapest(readings)
-        covered.append(cost.low <= 0.2 <= cost.high)
-        assert len(names) > 1
+    sessions = list(islice(sessions_of((0.2,) * 6, 8, seed=8), 25))
+    assert not any(session.is_one for session in sessions)
     # The plain interval of the lowest covers in about three of four.
-    assert sum(covered) >= 22
+    assert sum(covers(session.cost(), 0.2) for session in sessions) >= 22
+
+
+@pytest.mark.parametrize(("truths", "rounds"), [((0.2, 0.2), 6), ((0.0, 1.0), 8)])
+def test_a_stack_that_is_named_alone_by_chance_may_cost_as_much_as_its_rival(
+    truths: tuple[float, ...], rounds: int
+) -> None:
+    sessions = sessions_of(truths, rounds, seed=3, competes=0.0 in truths)
+    costs = [session.cost() for session in islice((session for session in sessions if session.is_one), 5)]
+    assert all(covers(cost, truths[0]) for cost in costs)
+
+
+@pytest.mark.parametrize(("cost", "rounds", "names"), [(-0.3, 6, ["s0", "base"]), (-0.3, 8, ["s0"]), (-0.6, 6, ["s0"])])
+def test_few_rounds_name_the_baseline_too_unless_it_is_far(cost: float, rounds: int, names: list[str]) -> None:
+    session = next(sessions_of((cost, 1.0), rounds, seed=4, competes=True))
+    assert session.names == names
+
+
+def covers(cost: Estimate, truth: float) -> bool:
+    return cost.low <= truth <= cost.high
+
+
+def test_a_stack_with_a_far_rival_keeps_its_interval() -> None:
+    readings = Readings(winners.chain_of(random.Random(5), (0.2, 1.4), 0.10, 6))
+    session = winners.Named(readings)
+    assert session.is_one
+    assert session.cost() == readings.costs({})["s0"]
 
 
 def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
