@@ -17,7 +17,6 @@ Methods*, 3rd ed., Wiley 2014, sections 4.1 to 4.3).
 
 from __future__ import annotations
 
-import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
@@ -72,9 +71,27 @@ def min_runs(alpha: float) -> int:
 
 def pseudo_median(values: Sequence[float]) -> float:
     """Return the median of the means of all pairs of values, each value paired with itself too (Hodges & Lehmann)."""
-    # Ascending pairs are sorted faster.
-    ordered = sorted(values)
-    return statistics.median([one + other for index, one in enumerate(ordered) for other in ordered[index:]]) / 2
+    ordered, number = sorted(values), len(values)
+    pairs, earlier = number * (number + 1) // 2, number * (number - 1) // 2
+    low, high = 2 * ordered[0], 2 * ordered[-1]
+    # The sums of each value with the values from it on ascend. These are the parts of them in which the median is.
+    starts, ends = list(range(number)), [number] * number
+    while sum(ends) - sum(starts) > 4 * number and low < (middle := (low + high) / 2) < high:
+        cuts, cut = [], number
+        for index, one in enumerate(ordered):
+            while cut > index and one + ordered[cut - 1] > middle:
+                cut -= 1
+            cuts.append(max(cut, index))
+        below = sum(cuts) - earlier
+        if below > pairs // 2:
+            ends, high = cuts, middle
+        elif below <= (pairs - 1) // 2:
+            starts, low = cuts, middle
+        else:
+            break
+    sums = sorted([one + other for one, *part in zip(ordered, starts, ends) for other in ordered[slice(*part)]])
+    first = sum(starts) - earlier
+    return (sums[(pairs - 1) // 2 - first] + sums[pairs // 2 - first]) / 4
 
 
 def estimate(

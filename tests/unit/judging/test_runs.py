@@ -106,7 +106,7 @@ def test_what_is_no_run_is_refused(ours: list[float], theirs: list[float]) -> No
         estimate(ours, theirs, 0.05)
 
 
-@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=12))
+@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=40))
 def test_the_pseudo_median_is_the_median_of_all_averages_and_moves_with_its_values(ratios: list[float]) -> None:
     averages = sorted((a + b) / 2 for i, a in enumerate(ratios) for b in ratios[i:])
     assert pseudo_median(ratios) == median(averages)
