@@ -268,7 +268,9 @@ class _Averages:
     def add(self, numbers: Sequence[int]) -> None:
         """Add the rounds up to the next look."""
         parts = _split([self._excesses[number] for number in numbers if number in self._excesses])
-        self.ordered += [one + other for part in parts for index, one in enumerate(part) for other in part[index:]]
+        # Ascending sums are sorted faster.
+        ascending = map(sorted, parts)
+        self.ordered += [one + other for part in ascending for index, one in enumerate(part) for other in part[index:]]
         self.ordered.sort()
         self.sizes += (tuple(map(len, parts)),)
 
