@@ -326,8 +326,9 @@ def varying(runs: Iterable[Collection[SeriesKey]]) -> set[str]:
     return {
         part
         for keys in runs
+        for names in [{key.name for key in keys}]
         for part in ("kernel", "device")
-        if len({(key.name, getattr(key, part)) for key in keys}) > len({key.name for key in keys})
+        if len({(key.name, getattr(key, part)) for key in keys}) > len(names)
     }
 
 

@@ -419,8 +419,8 @@ class ChainResults(msgspec.Struct):
         return worst(judgement.outcome for judgement in self.judgements_of(step, stack))
 
 
-def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the worst outcome, or None."""
+def worst(outcomes: Iterable[Outcome | None]) -> Outcome | None:
+    """Return the worst outcome, or None if there is none."""
     present = set(outcomes)
     order: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
     return next((outcome for outcome in order if outcome in present), None)

@@ -58,7 +58,7 @@ def _files(names: list[str]) -> list[Path]:
 def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
     """Return the sessions, and why other files contain none."""
     sessions, unreadable = [], {}
-    # Records have no cycles, and a search of all of them for cycles after every few would take a fifth of the time.
+    # Records have no cycles, and searches of all of them for cycles would take a fifth of the time.
     gc.disable()
     try:
         for path in files:
@@ -67,6 +67,7 @@ def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
             except ValueError as error:
                 unreadable[str(path)] = str(error)
     finally:
+        gc.freeze()
         gc.enable()
     return sessions, unreadable
 

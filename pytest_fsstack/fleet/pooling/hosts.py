@@ -20,42 +20,36 @@ from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.machine import reading
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
 from pytest_fsstack.records import saved
+from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.environment import Environment
 from pytest_fsstack.records.readings import Derived, Reading
-from pytest_fsstack.records.results import (
-    FORMAT,
-    ChainResults,
-    Judgement,
-    Results,
-)
+from pytest_fsstack.records.results import FORMAT, ChainResults, Results
+from pytest_fsstack.records.sample import Better
+from pytest_fsstack.records.verdicts import Outcome
 from pytest_fsstack.units import counted
 
 
 class HostReading(NamedTuple):
-    """A reading of one session that has an overhead, the name of its reference there, and its judgements.
+    """An overhead in one session, as far as hosts are pooled by it. Its rounds are those up to the first look.
 
-    `ratio` is the logarithm of the stack over its reference, and `rounds` are those that are in it: the rounds up to
-    the first look. Whether later ones run depends on the figures, so with them, the figures of all hosts would be
-    biased alike (docs/pooling.md).
+    Whether later rounds run depends on the figures, so with them, the figures of all hosts would be biased alike
+    (docs/pooling.md). `left_out` is their number.
     """
 
-    reading: Reading
+    #: The name of the stack that it is compared with.
     reference: str
-    judgements: tuple[Judgement, ...]
+    unit: str
+    better: Better
+    #: The median of the samples of the stack itself.
+    median: float
+    #: The worst outcome of the budgets.
+    outcome: Outcome | None
+    budgets: tuple[Budget, ...]
+    #: The logarithm of the stack over its reference, and its standard error. None if that cannot be estimated.
     ratio: float
+    error: float | None
     rounds: int
-
-    @property
-    def left_out(self) -> int:
-        """Return the number of rounds after the first look."""
-        ratios = self.reading.ratios
-        return ratios.rounds - self.rounds if ratios else 0
-
-    @property
-    def error(self) -> float | None:
-        """Return the standard error of the ratio, or None if it cannot be estimated."""
-        ratios = self.reading.first_ratios
-        return ratios.deviation / sqrt(ratios.rounds) if ratios and ratios.deviation is not None else None
+    left_out: int
 
 
 @dataclass(frozen=True)
@@ -100,34 +94,51 @@ def _add(session: SessionFile, chain: ChainResults) -> None:
     stacks = [stack for stack in chain.stacks if stack not in chain.controls and stack != chain.reference(stack)]
     emulated = {stack for stack in stacks if chain.is_emulated(stack) and not chain.judges_emulated}
     for step in chain.steps:
-        is_measured, metrics = bool(chain.metrics(step)), _metrics(chain, step)
+        is_measured = any(chain.known(step, stack).readings for stack in chain.stacks)
+        metrics = _metrics(chain, step)
         for stack in stacks:
-            derived, judged = chain.known(step, stack), chain.judgements_of(step, stack)
+            derived, all_budgets = chain.known(step, stack), [one.budget for one in chain.judgements_of(step, stack)]
             reference = chain.stacks.get(chain.reference(stack))
+            bases = chain.known(step, reference.id).readings if reference else {}
             for metric in metrics:
                 reading, key = derived.readings.get(metric), series_key(session.metadata, chain, step, stack, metric)
                 if reading and stack in emulated and reading.metric.is_of_time:
                     session.notes[key] = NOT_ON_EMULATED
                     continue
-                judgements = tuple([judgement for judgement in judged if judgement.budget.metric == metric])
-                base = chain.reading(step, reference.id, metric) if reference else None
-                if derived.incomplete or reading is None or reference is None or not _is_ratio(reading, base):
+                budgets = tuple([budget for budget in all_budgets if budget.metric == metric])
+                if (
+                    derived.incomplete
+                    or reading is None
+                    or reference is None
+                    or not _is_ratio(reading, bases.get(metric))
+                ):
                     # A step without a figure on any stack only prepares. Without a budget, a stack may lack a metric.
-                    lacking = "not measured" if is_measured and (judgements or metric == "seconds") else ""
+                    lacking = "not measured" if is_measured and (budgets or metric == "seconds") else ""
                     if reading and reading.estimate and reading.estimate.missing:
-                        rounds = counted(reading.estimate.missing, "round")
-                        lacking = f"only it or its reference has a figure in {rounds}"
+                        lacking = "only it or its reference has a figure in "
+                        lacking += counted(reading.estimate.missing, "round")
                     if reason := derived.incomplete or chain.note(step, stack) or lacking:
                         session.notes[key] = reason
                     continue
-                estimate, ratios = reading.estimate, reading.first_ratios
+                estimate, first = reading.estimate, reading.first_ratios
                 assert estimate is not None
-                if chain.paired and ratios is None:
+                if chain.paired and first is None:
                     session.notes[key] = "not measured in the rounds up to its first look"
                     continue
                 # Boots of two kernels have no ratios of rounds.
-                typical = (ratios.typical, ratios.rounds) if ratios else (log1p(estimate.overhead), estimate.rounds)
-                session.readings[key] = HostReading(reading, reference.name, judgements, *typical)
+                ratio, rounds = (first.typical, first.rounds) if first else (log1p(estimate.overhead), estimate.rounds)
+                session.readings[key] = HostReading(
+                    reference.name,
+                    reading.metric.unit,
+                    reading.metric.better,
+                    reading.median,
+                    reading.verdict,
+                    budgets,
+                    ratio,
+                    first.deviation / sqrt(rounds) if first and first.deviation is not None else None,
+                    rounds,
+                    reading.ratios.rounds - rounds if reading.ratios else 0,
+                )
 
 
 def _is_ratio(reading: Reading, base: Reading | None) -> bool:
@@ -152,9 +163,18 @@ class _Skipped(msgspec.Struct, frozen=True, gc=False):
     """Data that is not compared. It has no fields, so a decoder skips them."""
 
 
+class _Judgement(msgspec.Struct, frozen=True, gc=False):
+    """A judgement without its verdict, which the readings have."""
+
+    budget: Budget
+
+
+_Judgements = dict[str, dict[str, list[_Judgement]]]
+
+
 @cache
 def _decoder(metrics: frozenset[str]) -> msgspec.json.Decoder[Results]:
-    """Return a decoder of results that skips samples, tests, and the readings of all other metrics."""
+    """Return a decoder of results that skips samples, verdicts, tests, and the readings of all other metrics."""
     names = {f"metric{number}": metric for number, metric in enumerate(sorted(metrics))}
     optional: Any = Reading | None
     readings = msgspec.defstruct(
@@ -175,7 +195,7 @@ def _decoder(metrics: frozenset[str]) -> msgspec.json.Decoder[Results]:
         Derived, {"readings": (readings, readings())}, frozen=True, gc=False, namespace={"__post_init__": keep}
     )
     by_stack: Any = dict[str, dict[str, derived]]  # type: ignore[valid-type]
-    chain = like(ChainResults, {"samples": skipped, "derived": (by_stack, {})})
+    chain = like(ChainResults, {"samples": skipped, "judgements": (_Judgements, {}), "derived": (by_stack, {})})
     chains: Any = list[chain]  # type: ignore[valid-type]
     session = like(Results, {"chains": (chains, []), "tests": skipped}, tag_field="format", tag=FORMAT)
     return msgspec.json.Decoder(session)

@@ -22,7 +22,7 @@ from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import Judgement, worst
+from pytest_fsstack.records.results import worst
 from pytest_fsstack.records.verdicts import Estimate, Looks, Outcome
 
 #: The probability that a report names a differing host if none differs.
@@ -140,7 +140,7 @@ def refusals(sessions: Sequence[SessionFile]) -> list[str]:
         for key, reading in session.readings.items():
             other, first = firsts.setdefault(key.name, (session, reading))
             others[other.path] = other
-            units = [(metric.unit, metric.better) for metric in (first.reading.metric, reading.reading.metric)]
+            units = [(one.unit, one.better) for one in (first, reading)]
             for reason in other_unit(key.step, key.metric, *units):
                 reasons.append((reason, other))
         for other in others.values():
@@ -256,16 +256,18 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
                 if name not in (missing := row(key)).hosts:
                     missing.missing[name] = note
     table = list(rows.values())
-    measures = {entry.key.measure for entry in table if _judged(entry)}
+    measures = {entry.key.measure for entry in table if _budgets(entry)}
     for entry in table:
-        entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
+        entry.missing = {
+            name: entry.missing.get(name, "not in its session") for name in hosts if name not in entry.hosts
+        }
         _find_budget(entry, limit, measures)
     return table
 
 
 def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) -> None:
     """Set the budget of a series, which is the limit or the common budget of all hosts. Otherwise set the reason."""
-    budgets = [judgement.budget for judgement in _judged(row)]
+    budgets = _budgets(row)
     if limit is not None:
         if is_limited(row.key.measure, measures):
             row.budget = Budget(row.key.metric, overhead=limit)
@@ -282,8 +284,8 @@ def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) 
         row.why_no_verdict = "limits in a unit are judged on each host only"
 
 
-def _judged(row: _Row) -> list[Judgement]:
-    return [judgement for readings in row.hosts.values() for reading in readings for judgement in reading.judgements]
+def _budgets(row: _Row) -> list[Budget]:
+    return [budget for readings in row.hosts.values() for reading in readings for budget in reading.budgets]
 
 
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
@@ -302,7 +304,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         key.metric,
         key.kernel,
         first.reference,
-        first.reading.metric.unit,
+        first.unit,
         figures,
         row.missing,
         estimate,
@@ -319,8 +321,8 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
 
 def _figure(name: str, readings: Sequence[HostReading], ratio: float, alpha: float) -> HostFigure:
     """Return the figure of a host, which is the average of its sessions."""
-    errors = [error for reading in readings if (error := reading.error) is not None]
-    error = hypot(*errors) / len(errors) if len(errors) == len(readings) else None
+    errors = [reading.error for reading in readings]
+    error = None if None in errors else hypot(*filter(None, errors)) / len(errors)
     rounds = sum([reading.rounds for reading in readings])
     ends = None
     if error is not None and rounds > 1:
@@ -330,8 +332,8 @@ def _figure(name: str, readings: Sequence[HostReading], ratio: float, alpha: flo
         name,
         _estimate(ratio, ends, rounds, alpha),
         error,
-        sum([reading.reading.median for reading in readings]) / len(readings),
-        worst([judgement.outcome for reading in readings for judgement in reading.judgements]),
+        sum([reading.median for reading in readings]) / len(readings),
+        worst([reading.outcome for reading in readings]),
         sum([reading.left_out for reading in readings]),
     )
 
