@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_fsstack.judging.overall import main_metric
 from pytest_fsstack.judging.readings import settle, settle_chain
@@ -17,6 +16,9 @@ from pytest_fsstack.report.layouts import counts, grids
 from pytest_fsstack.report.model import Cell, Grid, View, heading, title_of
 from pytest_fsstack.report.wording import LEGEND
 from pytest_fsstack.units import visible
+
+if TYPE_CHECKING:
+    import pytest
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
 _RESET = "\x1b[0m"
