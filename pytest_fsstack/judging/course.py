@@ -101,8 +101,8 @@ class Course:
         questions = self._questions()
         judged = {question for question in questions if self._is_judged(question)}
         self.planner = Planner(self.chain.looks, questions, self.chain.controls, judged)
-        #: The rounds of the current or the last tasks.
-        self._rounds = range(0)
+        #: The first round of the current or the last tasks.
+        self._start = 0
         #: Whether rounds explain most of the variance of times, so that they are not mixed.
         self._rounds_differ = False
         #: The number of the current tasks, and how many of them are done.
@@ -192,8 +192,9 @@ class Course:
         # What the first round shows, such as impossible budgets, should be known soon. One disturbance should not
         # discard several rounds.
         mixes = self.chain.rounds > 0 and not self._rounds_differ and not self.policy.discard
-        self._rounds = self.chain.begin(rounds_to_mix(len(cells), left) if mixes else 1)
-        tasks = [self._task(number, name, steps) for number in self._rounds for name, steps in cells.items()]
+        self._start = self.chain.rounds
+        numbers = self.chain.begin(rounds_to_mix(len(cells), left) if mixes else 1)
+        tasks = [self._task(number, name, steps) for number in numbers for name, steps in cells.items()]
         self._runs_planned, self._runs_done = len(tasks), 0
         return self._rng.sample(tasks, len(tasks))
 
@@ -323,7 +324,7 @@ class Course:
         """End the current tasks. The rules decide by `conditions` whether their rounds count or are discarded."""
         self._runs_planned = self._runs_done = 0
         if len(self._rounds) > 1:
-            self._end_early()
+            self.chain.end_early()
         self._forget()
         for step, name, number in self._without_sample:
             if step in self.chain.measured:
@@ -351,10 +352,10 @@ class Course:
                     step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
                 }
 
-    def _end_early(self) -> None:
-        """Forget the last rounds that had begun without any run."""
-        self.chain.end_early()
-        self._rounds = range(self._rounds.start, self.chain.rounds)
+    @property
+    def _rounds(self) -> range:
+        """Return the rounds of the current or the last tasks."""
+        return range(self._start, self.chain.rounds)
 
     def _find_impossible(self) -> None:
         """Find budgets that no round can judge, such as those with a typo in the metric. Cells need no rounds for them.
@@ -414,7 +415,7 @@ class Course:
         if self._concluded:
             return
         if self._runs_planned:
-            self._end_early()
+            self.chain.end_early()
         self._judge()
         self._concluded = True
         results = self.chain
