@@ -1,4 +1,4 @@
-"""How often is a gate wrong on this machine? Real sessions on a loop device, with a known truth.
+"""The error rates of a gate on this machine, by real sessions on a loop device with a known truth.
 
     python -m benchmarks gate [sessions]
 

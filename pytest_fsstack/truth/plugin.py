@@ -1,4 +1,4 @@
-"""What this wing brings to sessions, as any package may: found by its entry point, through the plugin's own hooks."""
+"""The hooks of this wing. Sessions find them by their entry point, as those of any other package."""
 
 from __future__ import annotations
 

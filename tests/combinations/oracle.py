@@ -1,4 +1,4 @@
-"""What must hold for every project: rules in plain code, on what its sessions printed and wrote.
+"""Rules for every project, in plain code, on what its sessions printed and wrote.
 
 `rules` yields the rules that a project broke, each with the evidence. pytest itself says how tests end that no budget
 judges: it ran the project with the stand-in for the plugin.

@@ -1,4 +1,4 @@
-"""What takes as long as a guest, though it needs none."""
+"""A build that takes as long as a guest, and needs none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault costs: at most the current round on one host, which the report names.
+"""A fault costs at most the current round on one host, which the report names.
 
 The fixture `laboratory` asserts after each test that sessions have left no mount, loop device or process behind.
 """

@@ -1,4 +1,4 @@
-"""What a session gives to the CI that it runs in, and that it gives nothing anywhere else."""
+"""Output of a session for the CI that it runs in. Anywhere else, there is none."""
 
 from __future__ import annotations
 

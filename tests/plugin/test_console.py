@@ -1,4 +1,4 @@
-"""What a session prints for machines that read its console."""
+"""Output of a session for machines that read its console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new user does first, and what happened then: each was a stumble once."""
+"""The first steps of a new user. Each was a stumble once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pytest's own marks and selections mean beside chains, and whose error it is when something breaks."""
+"""The marks and selections of pytest beside chains, and the owner of an error when something breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JSON of a session says of the run: labels, times, scale, work; and that it keeps to its schema."""
+"""The run in a session's JSON: labels, times, scale and work. The JSON keeps to its schema."""
 
 from __future__ import annotations
 

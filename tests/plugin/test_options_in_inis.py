@@ -1,4 +1,4 @@
-"""What an ini may say, with the same checks as the command line, and what a mistake in it says."""
+"""Options in an ini, with the checks of the command line, and messages about mistakes."""
 
 from __future__ import annotations
 

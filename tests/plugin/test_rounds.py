@@ -1,4 +1,4 @@
-"""How chains are run: in rounds, stack by stack, reported once."""
+"""Runs of chains in rounds, stack by stack, reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fsstack stacks explain` shows is what is run, command by command."""
+"""`fsstack stacks explain` shows the commands that run, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed session leaves is undone, also by the next session; what is mounted somewhere is never emptied."""
+"""Leftovers of a killed session are removed, also by the next session. What is mounted is never emptied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test may do to the process that it runs in, and the stack is taken down all the same."""
+"""Tests that disturb their own process. The stack is taken down nevertheless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md shows works: its layer is three edits, which apply to this code, and its test passes."""
+"""The examples of CONTRIBUTING.md: its layer is three edits, which apply to this code, and its test passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a run of a stack takes, by earlier sessions."""
+"""The expected duration of a run of a stack, by earlier sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `git bisect run` is told: a commit is bad only if a budget is broken, and good only if all are kept."""
+"""Exit codes for `git bisect run`: a commit is bad only if a budget is broken, and good only if all are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fsstack stacks explain` shows: all commands in order, no secret, and nothing is run or written."""
+"""`fsstack stacks explain`: all commands in order, no secret, and nothing is run or written."""
 
 from __future__ import annotations
 

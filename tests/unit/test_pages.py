@@ -1,4 +1,4 @@
-"""What the pages for people say: every page is on the site, every block has a language, and what is quoted is there."""
+"""Pages for people: each is on the site, each block has a language, and quoted things exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others import: from `pytest_fsstack` and its `workloads`, lazily, and nothing else in the examples."""
+"""The public names of `pytest_fsstack` and its `workloads`, imported lazily. The examples import no others."""
 
 from __future__ import annotations
 

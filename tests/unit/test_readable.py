@@ -1,4 +1,4 @@
-"""What a new user once could not find, or could not read, in results and pages."""
+"""Results and pages that a new user once could not find or read."""
 
 from __future__ import annotations
 

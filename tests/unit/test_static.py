@@ -1,4 +1,4 @@
-"""What holds for the whole project: its types, its style, what its start costs, what its README says."""
+"""Checks of the whole project: types, style, the cost of its start, and the commands of its README."""
 
 from __future__ import annotations
 

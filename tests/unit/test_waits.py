@@ -1,4 +1,4 @@
-"""What the package and the tests wait for: with a limit, unless the list below has the reason, and never too short."""
+"""Waits of the package and the tests: each has a limit that is not too short, or a reason in the list below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of mappings have in common, inside the guest on its /dev/vda."""
+"""Helpers for tests of mappings inside the guest, on its /dev/vda."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: the layers between two block devices, for real.
+"""Layers between two block devices, inside the guest on its /dev/vda.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

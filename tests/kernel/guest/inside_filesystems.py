@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: filesystems that the host's kernel may lack, for real.
+"""Filesystems that the host's kernel may lack, inside the guest on its /dev/vda.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: encryption in the device-mapper, for real.
+"""Encryption in the device-mapper, inside the guest on its /dev/vda.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

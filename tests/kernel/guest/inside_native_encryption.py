@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: filesystems that encrypt by themselves, beside their plain twins.
+"""Filesystems that encrypt by themselves, and their plain twins, inside the guest on its /dev/vda.
 
 `tests/kernel/test_native_encryption_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

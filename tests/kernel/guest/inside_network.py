@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: network filesystems with their servers.
+"""Network filesystems with their servers, inside the guest on its /dev/vda.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

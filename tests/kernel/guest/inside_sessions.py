@@ -1,4 +1,4 @@
-"""What runs inside the guest: whole sessions on its /dev/vda, of which some are killed.
+"""Whole sessions inside the guest on its /dev/vda. Some are killed.
 
 `tests/kernel/test_layers_in_guest.py` starts it. No test of this file has a stack itself, because a session holds its
 disk for as long as it runs.

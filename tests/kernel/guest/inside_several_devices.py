@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its four disks: the layers that stand on several devices, for real.
+"""Layers on several devices, inside the guest on its four disks.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and the disks as one `--fsstack-device`.
 """

@@ -1,4 +1,4 @@
-"""What runs inside the guest, on its /dev/vda: encryption of files by the kernel, for real.
+"""Encryption of files by the kernel, inside the guest on its /dev/vda.
 
 `tests/kernel/test_layers_in_guest.py` starts it, with the plugin and `--fsstack-device=/dev/vda`.
 """

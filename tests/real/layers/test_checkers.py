@@ -1,4 +1,4 @@
-"""What the layers' own checkers say of a sound stack, and of one whose bytes were altered while it was taken down."""
+"""The layers' own checkers on a sound stack, and on one whose bytes were altered while it was taken down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody else has on a disk: each kind is refused, by a whole session with exit code 4, and no byte changes."""
+"""Contents of others on a disk: a whole session refuses each kind with exit code 4, and no byte changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written to a scratch device after its label was made is not overwritten without a flag."""
+"""Data that is written to a scratch device after its label is not overwritten without a flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test leaves on its stack that no process shows: it is named, and nothing stays behind."""
+"""Uses of a stack that no process shows: each is named, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever finite figures a workload records, they are judged, and every report shows them."""
+"""Verdicts and reports of any finite figures that a workload records."""
 
 from __future__ import annotations
 

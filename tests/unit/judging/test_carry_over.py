@@ -1,4 +1,4 @@
-"""What a run leaves behind for the next one is noticed, and said beside the verdicts that it could change."""
+"""Effects of a run on the next one, and the verdicts that they could change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the baseline, run a second time as a control, says against the verdicts of its chain."""
+"""The control, a second run of the baseline, against the verdicts of its chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure says: its figures in the first line, for pages that show no more."""
+"""Texts of failures, with the figures in the first line, because some pages show no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the noise: changes of the overhead, outliers, two modes, what can be seen at all."""
+"""Notices about noise: changes of the overhead, outliers, two modes, and what can be seen at all."""
 
 from __future__ import annotations
 

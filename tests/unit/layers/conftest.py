@@ -1,4 +1,4 @@
-"""What tests of layers share: a machine that writes down what a layer does."""
+"""Fixtures for tests of layers: a machine that records the commands of a layer."""
 
 from __future__ import annotations
 

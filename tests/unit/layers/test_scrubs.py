@@ -1,4 +1,4 @@
-"""What scrubs make of the words of their tools."""
+"""Scrubs, and the output of their tools."""
 
 from __future__ import annotations
 

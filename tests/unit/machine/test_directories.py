@@ -1,4 +1,4 @@
-"""What is removed: trees by one function only, which does not follow mounts."""
+"""Removal of trees by one function, which does not follow mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What journals prove, and what is left alone: without root, on directories, processes and fakes."""
+"""Proofs of journals, and things that they leave alone: without root, on directories, processes and fakes."""
 
 from __future__ import annotations
 

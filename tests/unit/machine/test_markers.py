@@ -1,4 +1,4 @@
-"""What is removed has a marker with its own name, device and inode; what may hold files of others waits for a user."""
+"""Markers with name, device and inode of what is removed. What may hold files of others waits for a user."""
 
 from __future__ import annotations
 

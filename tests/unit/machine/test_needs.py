@@ -1,4 +1,4 @@
-"""What is missing is a record: what, how to get it, and who can help."""
+"""Records of missing requirements: what is missing, how to get it, and who can help."""
 
 from __future__ import annotations
 

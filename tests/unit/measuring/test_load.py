@@ -1,4 +1,4 @@
-"""What the kernel's files say of the machine's load."""
+"""The machine's load, from the kernel's files."""
 
 from __future__ import annotations
 

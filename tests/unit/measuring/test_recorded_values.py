@@ -1,4 +1,4 @@
-"""What a test may record and keep: checked at the call, where the test's author sees it."""
+"""Checks of values that a test records or keeps, at the call, where the test's author sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the timed block does to start cold, with a kernel that does not answer."""
+"""Cold starts of the timed block, with a kernel that does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CI shows: as GitHub documents its workflow commands, and GitLab its code quality report."""
+"""Findings in CI: GitHub's workflow commands and GitLab's code quality report, as they are documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports say of results that are built by hand."""
+"""Reports of results that are built by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stores and consoles are given: each form as its consumer documents it, or as its own parser reads it."""
+"""Formats of stores and consoles, as each consumer documents them or its own parser reads them."""
 
 from __future__ import annotations
 

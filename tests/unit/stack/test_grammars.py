@@ -1,4 +1,4 @@
-"""What layers declare of the words of their options: what is refused by its meaning, and what is not looked up."""
+"""Options as layers declare them: some words are refused by their meaning, and others are not looked up."""
 
 from __future__ import annotations
 

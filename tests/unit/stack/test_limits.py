@@ -1,4 +1,4 @@
-"""What a stack's directory need not have: what its layers declare, from the topmost block device up."""
+"""Features that a stack's directory may lack, as its layers declare them from the topmost block device up."""
 
 from __future__ import annotations
 

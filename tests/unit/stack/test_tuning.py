@@ -1,4 +1,4 @@
-"""What is set for the time of a session: chosen, checked, set, and set back. In a sysfs of the test's own."""
+"""Settings for the time of a session: chosen, checked, set and restored, in a sysfs of the test's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of workloads share."""
+"""Fixtures for tests of workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a small file takes is measured where it is stored."""
+"""The space of a small file, measured where it is stored."""
 
 from __future__ import annotations
 

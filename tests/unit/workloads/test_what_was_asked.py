@@ -1,4 +1,4 @@
-"""What a workload was called with is noted as it is in every run, so that other work is not compared with it."""
+"""The recorded arguments of a workload, so that other work is not compared with it."""
 
 from __future__ import annotations
 

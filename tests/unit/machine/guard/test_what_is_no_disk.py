@@ -1,4 +1,4 @@
-"""What is no block device, and names that are odd: one line says so."""
+"""Files that are no block devices, and odd names: one line says so."""
 
 from __future__ import annotations
 

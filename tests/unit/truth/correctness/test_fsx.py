@@ -1,4 +1,4 @@
-"""What fsx says, as recorded from fsx 0.3.2."""
+"""The output of fsx, as recorded from fsx 0.3.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pjdfstest says, as it says it, and what becomes of a test case that hangs."""
+"""The output of pjdfstest, and test cases that hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a medium as a whole, and put back exactly."""
+"""Whole media: read, and restored exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the step of power cuts says where it cannot do its work, and what the scenario makes of its counts."""
+"""Messages of the step of power cuts that cannot do its work, and the scenario's use of its counts."""
 
 from __future__ import annotations
 

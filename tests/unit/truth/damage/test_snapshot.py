@@ -1,4 +1,4 @@
-"""What a tree gives back, and what became of it."""
+"""Files that a tree returns, and their changes."""
 
 from __future__ import annotations
 
