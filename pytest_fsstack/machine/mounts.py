@@ -142,7 +142,7 @@ def mounted(
         yield target
     finally:
         frozen = _thawed(machine, source, target)
-        unmount(machine, target)
+        unmount(machine, target, shares="bind" in options.split(","))
         if frozen:
             what_to_do = f"`fsfreeze -u {target}` before the test ends; the teardown has done so"
             raise commands.CommandError(
@@ -169,25 +169,33 @@ def _thawed(machine: Machine, source: str | os.PathLike[str], target: Path) -> b
     return True
 
 
-def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: bool = False) -> None:
+def unmount(
+    machine: Machine, target: Path, patience: float = 10.0, *, served: bool = False, shares: bool = False
+) -> None:
     """Unmount. If it is in use, raise `CommandError` with its users.
 
     A busy mount is retried for `patience` seconds: programs that scan all files use one for a moment, and FUSE releases
     a file some time after its last close. After that, it is detached lazily, and the error mentions that. If another
     program has unmounted it, that is an error too, because later reads and writes went to another directory.
 
-    Swap space, mounts and loop devices that a test has left on it are ended, and raise an error that names them. What
-    uses the mount and cannot change while this waits is not waited for.
+    Swap space, mounts and loop devices that a test has left on it are ended, and raise an error that names them. So are
+    mounts of its filesystem at other places, unless it `shares` the filesystem of another mount. What uses the mount
+    and cannot change while this waits is not waited for.
 
     `served` means that the session runs the FUSE server of this mount. Its connection is aborted before the lazy
     unmount.
     """
     # Also during a build: mounts must be undone after an error, even if the user interrupts again.
     with signals.during(signals.State.UNDOING):
-        _unmount(machine, target, patience, served)
+        filesystem = None if shares else machine.mount_at(target)
+        ended = _unmount(machine, target, patience, served) + _unmount_elsewhere(machine, filesystem)
+    if ended:
+        what_to_do = f"`{'; '.join(ended)}` before the test ends; the teardown has done so"
+        raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "it was left in use")
 
 
-def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> None:
+def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> list[str]:
+    """Unmount, and return the commands that ended what a test has left on it."""
     deadline = time.monotonic() + patience
     tries = 0
     ended: list[str] = []
@@ -217,9 +225,17 @@ def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> N
                 text = "; ".join(filter(None, (error.stderr, users, detached)))
                 raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
         time.sleep(0.05)
-    if ended:
-        what_to_do = f"`{'; '.join(ended)}` before the test ends; the teardown has done so"
-        raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "it was left in use")
+    return ended
+
+
+def _unmount_elsewhere(machine: Machine, filesystem: Mount | None) -> list[str]:
+    """End the mounts of a filesystem that a test has left at other places. Return the commands for that."""
+    places = [mount.target for mount in table() if filesystem is not None and mount.device == filesystem.device]
+    what_ends = [["umount", place] for place in reversed(places)]
+    for argv in what_ends:
+        with contextlib.suppress(commands.CommandError):  # it will be listed as a user
+            machine.run(*argv)
+    return [" ".join(argv) for argv in what_ends]
 
 
 #: Numbers of devices with a filesystem that was unmounted lazily, because it was in use.
@@ -356,7 +372,7 @@ def in_use(machine: Machine, place: Path) -> str:
     swap = [f"swap space ({name}), which `swapoff` ends" for name in swap_space(place)]
     loops = [f"/dev/{loop} on {file}{_users_of_loop(loop)}" for loop, file in _loops_on(place).items()]
     nested = [f"a mount at {other}, which `umount` ends" for other in below(place) if other != os.fspath(place)]
-    if users := [*processes.users(place, machine.daemons), *swap, *loops, *nested]:
+    if users := [*processes.users(place, machine.daemons), *swap, *loops, *nested, *_mounts_of(place)]:
         return f"in use by: {', '.join(users)}"
     if blockdev.number_of_name(os.fspath(place)) in _detached:
         return "in use by its filesystem, which could not be unmounted"
@@ -366,6 +382,21 @@ def in_use(machine: Machine, place: Path) -> str:
             "(fsfreeze -u)"
         )
     return "in use, but no process that uses it was found"
+
+
+def _mounts_of(place: Path) -> Iterator[str]:
+    """Yield the mounts of a block device, once for each mount namespace, with a process of it."""
+    if (number := blockdev.number_of_name(os.fspath(place))) is None:
+        return
+    views: set[str] = set()
+    for process in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # the process may end meanwhile
+            if (view := os.readlink(process / "ns/mnt")) not in views:
+                views.add(view)
+                for mount in table(process):
+                    if number in (mount.device, blockdev.number_of_name(mount.source)):
+                        command = blockdev.read(process / "comm")
+                        yield f"{process.name} ({command}), which sees it mounted at {mount.target}"
 
 
 def _users_of_loop(loop: str) -> str:

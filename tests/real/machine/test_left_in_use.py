@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -126,6 +127,39 @@ def test_mounts_of_a_test_are_named_and_unmounted(context: BuildContext, depth: 
         assert time_of_taking_down(undo, *(f"umount {place}" for place in nested[1:])) < WAITED
     assert mounts.below(top) == []
     assert image_of(below) != image
+
+
+@pytest.mark.parametrize("stack", ["ext4", "btrfs", "ext4 | bind", "ext4 | overlay", "ext4 | gocryptfs"])
+def test_a_mount_of_the_stack_at_another_place_is_named_and_unmounted(
+    context: BuildContext, stack: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    with ExitStack() as undo:
+        made = undo.enter_context(built(stack, LoopFile(400 << 20), context))
+        below = made.bottom.path
+        image = image_of(below)
+        (made.path / "directory").mkdir()
+        run("mount", "--bind", made.path / "directory", place)
+        assert time_of_taking_down(undo, f"umount {place}") < WAITED
+    assert mounts.at(place) is None
+    assert image_of(below) != image
+
+
+def test_a_process_with_mounts_of_its_own_is_named(context: BuildContext) -> None:
+    with ExitStack() as undo:
+        made = undo.enter_context(built("ext4", LoopFile(64 << 20), context))
+        below = made.bottom.path
+        image = image_of(below)
+        words = ["unshare", "--mount", "sh", "-c", "echo; exec sleep 600"]
+        with subprocess.Popen(words, cwd="/", stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with pytest.raises(OSError, match=rf"{process.pid} \((sleep|sh)\), .*{made.path}") as caught:
+                undo.close()
+            process.kill()
+    assert "fsfreeze" not in str(caught.value)
+    assert commands.wait_until(lambda: image_of(below) != image, 60)
 
 
 def test_a_filesystem_in_a_file_of_the_stack_is_unmounted_and_detached(context: BuildContext) -> None:
