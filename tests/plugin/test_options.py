@@ -123,6 +123,15 @@ def test_a_remark_stands_below_the_tables(project: Project) -> None:
     result.stdout.fnmatch_lines(["[*] no barriers"])
 
 
+def test_no_disk_but_the_sessions_own_is_advised(project: Project) -> None:
+    """It may be a slip of the pen, and a disk that is named as the device is overwritten."""
+    project.write(ONE)
+    result = project.run("--fsstack-overwrite=/dev/sdz9")
+    (line,) = [line for line in result.errlines if "/dev/sdz9" in line]
+    assert f"dir:{project.device}" in line
+    assert "--fsstack-device" not in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
