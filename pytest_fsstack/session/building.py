@@ -204,6 +204,7 @@ class Builder:
         # All stacks need these, but no layer names them. After a cold start, loading each took 20 ms.
         for command in "mount", "umount", "prlimit", "setpriv":
             resident.keep(command)
+        resident.keep_locales()
 
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:

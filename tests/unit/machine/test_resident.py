@@ -74,6 +74,27 @@ def test_it_asks_once(mapped: set[str], monkeypatch: pytest.MonkeyPatch) -> None
     assert len(asked) == 1
 
 
+@pytest.mark.skipif(not Path("/usr/lib/locale/C.utf8").is_dir(), reason="libc has no files of this locale")
+def test_the_files_of_the_locale_are_kept() -> None:
+    # In processes of their own, because a locale that was chosen stays mapped.
+    maps = "print(open('/proc/self/maps').read())"
+    choose = f"import locale; locale.setlocale(locale.LC_ALL, ''); {maps}"
+    keep = "from pytest_fsstack.machine import resident; resident.keep_locales(); print(*resident._kept, sep='\\n')"
+    chosen, kept = (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        for code in (choose, keep)
+    )
+    read = {words[-1] for line in chosen.splitlines() if "/C.utf8/" in (words := line.split() or [""])[-1]}
+    assert any(file.endswith("LC_CTYPE") for file in read)
+    assert read <= set(kept.split())
+
+
 @pytest.mark.root
 def test_a_kept_command_survives_a_cold_start(tmp_path: Path) -> None:
     # In a process of its own, for others in this one may have mapped the file already.
