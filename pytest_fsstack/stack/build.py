@@ -240,13 +240,12 @@ class Built:
 
         Daemons with caches of their own are restarted, or given the time to drop them. Journals are written back.
         """
+        # Daemons that end write to the layers below.
+        self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         self.sync()
-        reopened = self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         # A sleep of no seconds waits for the other programs of a busy machine.
         if waits := [layer.forgets_after for layer in self.stack.layers if isinstance(layer, Forgets)]:
             time.sleep(max(waits))
-        if reopened or waits:
-            # The daemons have written to the layers below.
             self.sync()
         for index, layer in enumerate(self.stack.layers):
             if isinstance(layer, Journals):
@@ -419,8 +418,8 @@ class Built:
         mounts = (self.machine.mount_at(place.path) for place in self._places if isinstance(place, Directory))
         return [str(mount) for mount in mounts if mount]
 
-    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> bool:
-        """Close the lowest chosen layer and all above it, and open them again. Return whether there is one."""
+    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> None:
+        """Close the lowest chosen layer and all above it, and open them again."""
         layers = self.stack.layers
         keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
@@ -437,7 +436,6 @@ class Built:
                     ) from None
                 raise
             self._open_all()
-        return first < len(layers)
 
     @contextlib.contextmanager
     def _reported(self, what: str, layer: Layer, kernel: kmsg.Listener = kmsg.SILENT) -> Iterator[None]:

@@ -92,6 +92,26 @@ class Forgetful(Upper):
     volatile: ClassVar = True
 
 
+@dataclass(frozen=True)
+class Daemon(Upper):
+    """Is restarted before a cold block, and notes when it is written out."""
+
+    name: ClassVar = "daemon"
+    caches: ClassVar = True
+
+    def sync(self, place: Place, context: BuildContext) -> None:
+        SAID.append(f"sync {self.name}")
+
+
+@dataclass(frozen=True)
+class Lazy(Daemon):
+    """Lets go of its caches a while after it is written out."""
+
+    name: ClassVar = "lazy"
+    caches: ClassVar = False
+    forgets_after: ClassVar = 0.001
+
+
 def a_context(directory: Path) -> BuildContext:
     SAID.clear()
     (directory / "device").mkdir()
@@ -105,7 +125,7 @@ def context(tmp_path: Path) -> BuildContext:
 
 @contextlib.contextmanager
 def standing(context: BuildContext, spec: str) -> Iterator[Built]:
-    known = {layer.name: layer for layer in (Lower, Upper, Refusing, Forgetful)}
+    known = {layer.name: layer for layer in (Lower, Upper, Refusing, Forgetful, Daemon, Lazy)}
     with build(Stack.parse(spec, known), DirectoryDevice(context.directory / "device"), context) as built:
         SAID.clear()
         yield built
@@ -501,3 +521,17 @@ def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
             act(built)
     assert re.match(rf"{re.escape(call)} .*\bbusy\b.*\bdb\.sqlite\b", str(caught.value))
     assert ("timed(cold=False)" in str(caught.value)) == is_optional
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("daemon", ["close daemon", "open daemon", "sync daemon"]),
+        # What it has written by then to the layers below is written out, too.
+        ("lazy", ["sync lazy", "sync lazy"]),
+    ],
+)
+def test_a_stack_is_written_out_no_more_often_than_needed(name: str, steps: list[str], context: BuildContext) -> None:
+    with standing(context, f"lower | {name}") as built:
+        built.release_caches()
+        assert steps == SAID
