@@ -63,7 +63,11 @@ def served(
             try:
                 entry.update(pid=daemon.pid)
                 last = machine.outlive(daemon.pid) if on_block else None
-                if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
+                with mounts.changes() as pause:
+                    has_begun = machine.wait_until(
+                        lambda: machine.mount_at(target) or not daemon.alive, patience, pause
+                    )
+                if not has_begun:
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
                 # Some mount before they can serve, and may still fail. If they unmount, the directory below answers.
                 answer, gone = watch.answer(patience), not machine.mount_at(target)

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -329,16 +329,19 @@ def reap(process: subprocess.Popen[Any]) -> None:
         _left_behind.append(process)
 
 
-def wait_until(condition: Any, seconds: float) -> bool:
-    """Poll a condition until it is true, or the seconds are over. Return whether it is true."""
+def wait_until(condition: Any, seconds: float, pause: Callable[[float], object] | None = None) -> bool:
+    """Poll a condition until it is true, or the seconds are over. Return whether it is true.
+
+    `pause` waits at most so many seconds, and less if something happens that may make the condition true.
+    """
     deadline = time.monotonic() + seconds
-    pause = 0.001
+    duration = 0.05 if pause else 0.001
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(pause)
+        (pause or time.sleep)(duration)
         # Pause in proportion to the elapsed time, so that polling adds a tenth on average.
-        pause = min(0.05, pause * 1.2)
+        duration = min(0.05, duration * 1.2)
     return True
 
 

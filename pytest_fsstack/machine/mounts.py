@@ -12,10 +12,11 @@ import fcntl
 import functools
 import os
 import re
+import select
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, commands, descriptors, journal, processes, signals
@@ -74,6 +75,18 @@ def below(path: str | os.PathLike[str]) -> list[str]:
     """Return the mount points at or below a directory, given as a path without links."""
     directory = os.fspath(path)
     return [mount.target for mount in table() if mount.target == directory or mount.target.startswith(directory + "/")]
+
+
+@contextlib.contextmanager
+def changes() -> Iterator[Callable[[float], object]]:
+    """Yield a function that sleeps for some seconds, or until something is mounted or unmounted (proc_pid_mounts(5)).
+
+    What has changed since the beginning of the block, or the last call, ends a call at once.
+    """
+    with descriptors.opened(PROC / "self/mountinfo") as fd:
+        poll = select.poll()
+        poll.register(fd, select.POLLPRI)
+        yield lambda seconds: poll.poll(1000 * seconds)
 
 
 def holding(path: Path) -> Mount | None:

@@ -117,8 +117,10 @@ class Machine(Protocol):
     def mapper_environment(self) -> dict[str, str]:
         """Return the environment variables for device-mapper's tools."""
 
-    def wait_until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Poll a condition, and return whether it became true in time."""
+    def wait_until(
+        self, condition: Callable[[], object], seconds: float, pause: Callable[[float], object] | None = None
+    ) -> bool:
+        """Poll a condition, and return whether it became true in time. `pause` waits for an event, for some seconds."""
 
     def limited(self, layer: str, step: str) -> AbstractContextManager[None]:
         """Raise TimeoutError in the block if a step of a layer takes longer than `limit`."""

@@ -186,7 +186,9 @@ class RecordingMachine:
     def mapper_environment(self) -> dict[str, str]:
         return {}
 
-    def wait_until(self, condition: Callable[[], object], seconds: float) -> bool:
+    def wait_until(
+        self, condition: Callable[[], object], seconds: float, pause: Callable[[float], object] | None = None
+    ) -> bool:
         condition()
         return True
 

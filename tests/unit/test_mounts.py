@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,21 @@ def test_the_connection_of_a_fuse_mount_is_aborted_and_no_other(
     assert [int(abort.parent.name) for abort in tmp_path.glob("*/abort") if abort.read_text()] == [number][
         : bool(number)
     ]
+
+
+@pytest.mark.root
+def test_a_pause_ends_with_the_next_change() -> None:
+    # In a process of its own, which gets a mount namespace.
+    code = """
+import subprocess
+from pytest_fsstack.machine import mounts
+
+assert mounts.private_namespace()
+with mounts.changes() as pause:
+    quiet = pause(0)
+    for command in ["mount", "-t", "tmpfs", "tmpfs", "/mnt"], ["umount", "/mnt"]:
+        subprocess.run(command, check=True)
+        print(bool(quiet), bool(pause(600)))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "False True\n" * 2

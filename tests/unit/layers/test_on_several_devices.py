@@ -156,7 +156,7 @@ def gone(directory: Path) -> Callable[[], str]:
     return remove
 
 
-def until(condition: Callable[[], object], seconds: float) -> bool:
+def until(condition: Callable[[], object], seconds: float, pause: object = None) -> bool:
     return any(condition() for _ in range(4))
 
 
@@ -291,7 +291,7 @@ class Ended(BaseException):
 @pytest.mark.parametrize("text", ["md(initial='sync')", "lvm(kind='raid1', initial='sync', devices=2)"])
 def test_a_signal_ends_the_wait_for_copies(text: str, machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
     machine.answers["dmsetup status"] = "0 8 raid raid1 2 aa 0/8 resync 0 0 -"
-    machine.wait_until = lambda condition, seconds: bool(condition()) or True  # type: ignore[method-assign]
+    machine.wait_until = lambda condition, seconds, pause=None: bool(condition()) or True  # type: ignore[method-assign]
     with signals.caught(lambda number: Ended()):
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(Ended):
@@ -404,7 +404,7 @@ def test_caches_of_a_dead_session_are_stopped_and_no_others(machine: LayerMachin
         machine.answers[f"bcache-super-show /dev/{name}"] = f"sb.version 1\ncset.uuid\t\t{identity}\n"
     # A disk that has its cache goes with the cache set.
     (waiting["sdd"] / "cache").mkdir()
-    machine.wait_until = lambda condition, seconds: bool(condition())  # type: ignore[method-assign]
+    machine.wait_until = lambda condition, seconds, pause=None: bool(condition())  # type: ignore[method-assign]
     with pytest.raises(OSError, match=own):
         caches.CACHE_SET.undo(machine, {"uuid": own})
     stopped = {line.partition(">")[2] for line in machine.commands if line.startswith("echo 1")}

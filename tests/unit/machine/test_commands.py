@@ -145,3 +145,9 @@ def test_an_error_shows_the_beginning_and_the_end_of_a_long_output() -> None:
     assert len(shown) < 50
     assert error.stderr.count("\n") == 999
     assert "\n" not in str(commands.CommandError(["daemon"], 1, "refused\n"))
+
+
+def test_a_condition_is_looked_at_after_each_event() -> None:
+    pauses: list[float] = []
+    assert commands.wait_until(lambda: len(pauses) == 3, 60.0, pauses.append)
+    assert not commands.wait_until(lambda: False, 0.0, pauses.append)
