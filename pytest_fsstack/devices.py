@@ -30,8 +30,6 @@ def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block
     """Attach a loop device to an unlinked file, so that no file stays behind."""
     with machine.unnamed_file(directory, size) as image, machine.attached(image) as loop:
         yield Block.on_loop(loop, machine)
-    # Freeing the file's blocks is work for the filesystem. It must not run during the next measurement.
-    machine.sync(directory)
 
 
 @contextlib.contextmanager

@@ -122,10 +122,13 @@ class Timed:
         with signals.shielded():
             if cold:
                 self._stack.release_caches()
-                self._stack.sync_directory()
-                drop_caches()
             else:
                 self._stack.sync()
+            if cold or isinstance(self._stack.bottom, Block):
+                # The loop files of earlier stacks are freed now, and not during the measurement.
+                self._stack.sync_directory()
+            if cold:
+                drop_caches()
         for path in preload:
             _read(path)
         if watch:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import LoopDevice
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.places import BuildContext, Directory
@@ -99,3 +101,22 @@ def test_looking_at_files_that_were_just_written_reads_from_the_device(text: str
             assert [name.lstat().st_size for name in names] == [len(CONTENT)] * FILES
         assert clock.sample is not None
         assert clock.sample.values["read_bytes"] > 0
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_loop_files_of_earlier_stacks_are_freed_before_a_block(
+    cold: bool, context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def sync(path: Path) -> None:
+        synced.append(path)
+        commands.syncfs(path)
+
+    monkeypatch.setattr(RealMachine, "sync", staticmethod(sync))
+    with built("ext4", LoopDevice(SIZE), context) as stack:
+        with Timed(stack)(cold=cold):
+            assert synced.count(context.directory) == 1
+            synced.clear()
+    # The next block does it, for all of them.
+    assert context.directory not in synced
