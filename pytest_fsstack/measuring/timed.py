@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import numbers
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,7 +24,7 @@ from pytest_fsstack.machine import blockdev, commands, orphans, resident, signal
 from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
-from pytest_fsstack.records.sample import METRICS, Better, Metric, Sample
+from pytest_fsstack.records.sample import METRICS, Action, Better, Metric, Sample, metric_of_action
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.places import Block
 from pytest_fsstack.units import reason_of
@@ -276,7 +278,7 @@ class Timed:
         """
         if not isinstance(name, str):
             raise MeasureError(f"timed.record(...) takes a name as text (got {name!r})")
-        if name in METRICS:
+        if name in METRICS or name in self._of_layers:
             raise MeasureError(f"{name!r} is always measured; record your figure under another name")
         _check_amount(f"timed.record({name!r}, ...)", value)
         if not isinstance(unit, str) or better not in ("lower", "higher"):
@@ -299,6 +301,12 @@ class Timed:
                 f"{_kind(before)}: give all of its figures one kind"
             )
         self._extra[name] = metric, float(value)
+
+    @cached_property
+    def _of_layers(self) -> frozenset[str]:
+        """The names of the metrics of actions on the stack's layers."""
+        pairs = itertools.product(get_args(Action), self._stack.stack.layer_names)
+        return frozenset(metric_of_action(*pair).name for pair in pairs)
 
     def keep(self, name: str, value: Any) -> None:
         """Store data of this round in the JSON: a tool's output as text, or a curve as a list of pairs of numbers.

@@ -150,7 +150,7 @@ class Runner:
             del seconds[key]
         samples = tuple(
             msgspec.structs.replace(
-                sample, values={**sample.values, **values, **sample.values}, metrics={**metrics, **sample.metrics}
+                sample, values={**sample.values, **values, **sample.values}, metrics={**sample.metrics, **metrics}
             )
             for sample in run.samples
             if sample.values

@@ -7,16 +7,17 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pytest_fsstack.measuring.timed import MeasureError, Timed
+from tests.toolkit import NotedStack
 
 
 @pytest.fixture
-def timed() -> Timed:
-    return Timed(cast(Any, None))
+def timed(tmp_path: Path) -> Timed:
+    return Timed(NotedStack(tmp_path))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -2, -1e-300, "1.5", None, [1], 1j])
