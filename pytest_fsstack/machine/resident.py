@@ -21,8 +21,12 @@ from pytest_fsstack.machine.libc import failure, libc
 _LOADER_CACHE = "/etc/ld.so.cache"
 #: Read by libc to choose a locale, and to look up names of users.
 _OF_LIBC = ("/usr/share/locale/locale.alias", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group")
+#: Looked up by each command, and mostly missing.
+_OFTEN_MISSING = ("/etc/ld.so.preload", "/usr/lib/locale/locale-archive")
 
 _kept: set[str] = set()
+#: The names of kept files. A link in one is not kept.
+_names: dict[str, None] = dict.fromkeys(_OFTEN_MISSING)
 
 
 #: Commands that tests have run, to be kept from the end of their timed block on.
@@ -80,6 +84,7 @@ def keep_file(path: str | os.PathLike[str]) -> None:
 
     It must not be on a stack, which could then not be unmounted. Unreadable files are ignored.
     """
+    _names[os.fspath(path)] = None
     file = os.path.realpath(path)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if file not in _kept:
@@ -87,6 +92,12 @@ def keep_file(path: str | os.PathLike[str]) -> None:
             if os.path.getsize(file) <= memory // 64:
                 _load(file)
                 _kept.add(file)
+
+
+def look_up() -> None:
+    """Look up the names of kept files, as commands will. After a cold start, each link would be read from the disk."""
+    for name in _names:
+        os.path.exists(name)
 
 
 def _libraries(path: str) -> list[str]:

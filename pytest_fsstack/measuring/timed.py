@@ -131,6 +131,7 @@ class Timed:
                 self._stack.sync_directory()
             if cold:
                 drop_caches()
+                resident.look_up()
         for path in preload:
             _read(path)
         if watch:

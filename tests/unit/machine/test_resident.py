@@ -16,6 +16,7 @@ from pytest_fsstack.machine import commands, resident
 def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     pages: set[str] = set()
     monkeypatch.setattr(resident, "_kept", pages)
+    monkeypatch.setattr(resident, "_names", dict(resident._names))
     resident.keep.cache_clear()
     return pages
 
@@ -24,6 +25,19 @@ def test_a_command_is_kept_with_its_libraries(mapped: set[str]) -> None:
     resident.keep("tar")
     assert str(Path(str(commands.which("tar"))).resolve()) in mapped
     assert any("libc.so" in name for name in mapped)
+
+
+def test_links_to_kept_files_are_looked_up_after_a_cold_start(
+    mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(__file__)
+    resident.keep_file(link)
+    resident.keep_file(tmp_path / "missing")
+    names: list[str] = []
+    monkeypatch.setattr(os.path, "exists", names.append)
+    resident.look_up()
+    assert {str(link), str(tmp_path / "missing"), "/etc/ld.so.preload"} <= set(names)
 
 
 def test_what_is_no_dynamic_executable_is_kept_alone(mapped: set[str], tmp_path: Path) -> None:
