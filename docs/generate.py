@@ -40,7 +40,7 @@ from pytest_fsstack.records.conditions import Discarded
 from pytest_fsstack.records.environment import Corpus, Cpu, Device, Driver, Environment, Kernel
 from pytest_fsstack.records.notices import Difference, Notice
 from pytest_fsstack.records.readings import Derived, Ratios, Reading
-from pytest_fsstack.records.results import Confirmation, Judgement, StackInfo, TestOutcome
+from pytest_fsstack.records.results import Confirmation, Judgement, Note, StackInfo, TestOutcome
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import CarryOver, Estimate, Looks, Repetition, Verdict
 from pytest_fsstack.stack.layer import Layer, Limit
@@ -507,6 +507,7 @@ RECORDS: Mapping[str, type] = {
     "chain": pytest_fsstack.ChainResults,
     "looks": Looks,
     "stack": StackInfo,
+    "note": Note,
     "sample": Sample,
     "metric": Metric,
     "judgement": Judgement,

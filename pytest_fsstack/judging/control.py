@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_fsstack.judging.describe import note_in_words
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared, Difference
 
@@ -15,8 +16,8 @@ def _doubt(readings: Readings, control: str) -> ControlDiffers | ControlNotCompa
     chain, baseline = readings.chain, readings.chain.reference(control)
     compared = _compared(readings, control)
     if not compared:
-        reason = next((notes[control] for notes in chain.notes.values() if control in notes), "nothing was measured")
-        return ControlNotCompared(control, baseline, reason)
+        reasons = (note_in_words(notes[control]) for notes in chain.notes.values() if control in notes)
+        return ControlNotCompared(control, baseline, next(reasons, "nothing was measured"))
     differing = [one for one in compared if one.estimate.low > 0 or one.estimate.high < 0]
     return ControlDiffers(control, baseline, len(compared), chain.looks.confidence, differing) if differing else None
 

@@ -28,7 +28,7 @@ from pytest_fsstack.judging.cells import Cell, CellRun, ChainPlan, KernelBoot, P
 from pytest_fsstack.judging.conditions import first_broken
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.decisions import Decision, Decisions
-from pytest_fsstack.judging.describe import judgement_in_words
+from pytest_fsstack.judging.describe import judgement_in_words, note_in_words
 from pytest_fsstack.judging.endings import End, Endings
 from pytest_fsstack.judging.judge import find_carry_over, judge, judge_all
 from pytest_fsstack.judging.mixing import rounds_differ, rounds_to_mix
@@ -40,7 +40,7 @@ from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.judging.views import Views
 from pytest_fsstack.records.conditions import Conditions
-from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, StackInfo, Unjudged
+from pytest_fsstack.records.results import ChainResults, Confirmation, Judgement, Note, StackInfo, Unjudged
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Looks, Verdict
 
@@ -290,16 +290,14 @@ class Course:
             text = f"the baseline {self._label(self.chain.reference(name))} cannot run here ({'; '.join(lacks)})"
             text += ": name another one with --fsstack-baseline"
         if lacks:
-            self.drop(cell, End("not run", f"{self._label(name)}: {text}", text, "lacking"))
+            self.drop(cell, End("not run", f"{self._label(name)}: {text}", Note("cannot run", text), "lacking"))
 
     def _drop_without_baseline(self, cell: Cell, reason: str) -> None:
         """Drop all cells of a kernel whose baseline fails in setup: nothing could be compared with it."""
-        baseline = self._label(self.name(cell))
-        why = f": {reason}" if reason else ""
-        text = f"the chain was ended in round 1, because the baseline {baseline} failed in setup{why}"
+        note = Note("without baseline", reason, self._label(self.name(cell)))
         for other in self.cells.values():
             if other.kernel_boot == cell.kernel_boot and other != cell:
-                self.drop(other, End("not run", text, text, "baseline"))
+                self.drop(other, End("not run", note_in_words(note), note, "baseline"))
 
     def drop(self, cell: Cell, end: End) -> None:
         """Drop a cell that cannot run any more."""
@@ -308,10 +306,10 @@ class Course:
 
     def lose(self, kernel_boot: KernelBoot) -> None:
         """Drop all cells of a kernel that went down, unless the course is over."""
-        text = f"the kernel {kernel_boot.kernel} went down"
+        note = Note("kernel went down", cause=kernel_boot.kernel)
         for cell in self.cells.values():
             if cell.kernel_boot == kernel_boot and not self._concluded:
-                self.drop(cell, End("not run", text, text))
+                self.drop(cell, End("not run", note_in_words(note), note))
 
     def _forget(self) -> None:
         """Forget what was computed from earlier rounds."""

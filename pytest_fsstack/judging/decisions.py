@@ -19,6 +19,7 @@ from pytest_fsstack.judging.describe import (
     describe_undecided,
     doubt_in_words,
     judgement_in_words,
+    note_in_words,
     notice_in_words,
 )
 from pytest_fsstack.judging.endings import End, Endings
@@ -125,10 +126,10 @@ class Decisions:
         baseline = results.reference(name)
         for judgement in results.judgements_of(step, name):
             compared = judgement.verdict is not None and judgement.budget.overhead is not None
-            note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else ""
+            note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else None
             # A skip would leave the gate open unnoticed.
             if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.UNFIT, Unjudged.NO_BASELINE):
-                why = f"; baseline {baseline}: {note}" if note else ""
+                why = f"; baseline {baseline}: {note_in_words(note)}" if note else ""
                 text = f"{name}: {judgement_in_words(results, step, name, judgement)}{why}{self._early_end}"
                 return Decision("skipped" if self._stopped else "failed", text, by_limits=True)
         return self._of_emulation(step, name)

@@ -21,7 +21,7 @@ from pytest_fsstack.records.notices import (
     RunsCorrelated,
     Unrest,
 )
-from pytest_fsstack.records.results import ChainResults, Judgement, Unjudged, worst
+from pytest_fsstack.records.results import ChainResults, Judgement, Note, Unjudged, worst
 from pytest_fsstack.records.sample import Metric
 from pytest_fsstack.records.verdicts import CarryOver, Estimate
 from pytest_fsstack.units import OverheadUnit, counted, first_names, format_quantity, percent, shortened
@@ -79,6 +79,8 @@ _BOOT_ERROR_RATES = (
 COLUMNS = 80 - len("Failed: ")
 #: The minimum width of a shortened name.
 _SHORT = 8
+#: What became of a step after which no other one runs, by the kind of its note.
+ENDED = {"failed": "failed", "skipped": "was skipped", "failed as expected": "failed as expected"}
 
 
 def _first_line(readings: Readings, step: str, stack: str, judgement: Judgement) -> str:
@@ -191,7 +193,7 @@ def _why_unjudged(chain: ChainResults, step: str, stack: str, judgement: Judgeme
         case Unjudged.NO_BASELINE if chain.paired:
             # It may have been measured, but without this metric.
             lacking = f"{step} does not record {name!r} on it" if chain.measures(step, base) else "it was not measured"
-            reason = f"nothing to compare with: baseline {base}: {chain.note(step, base) or lacking}"
+            reason = f"nothing to compare with: baseline {base}: {note_in_words(chain.note(step, base)) or lacking}"
         case Unjudged.NO_BASELINE:
             reason = "nothing to compare with: no round was measured in all boots of both kernels"
         case Unjudged.FEW_BOOTS:
@@ -278,6 +280,26 @@ def notice_in_words(notice: Notice) -> str:
                 f"{notice.series}: earlier runs follow each other (lag-1 correlation {notice.correlation:.2f}), so a "
                 "false verdict is likelier than stated; fsstack trend shows whether it grows"
             )
+
+
+def note_in_words(note: Note | None) -> str:
+    """Return why a step lacks samples. Empty if it has all."""
+    if note is None:
+        return ""
+    why = f": {note.reason}" if note.reason else ""
+    match note.kind:
+        case "cannot run":
+            return note.reason
+        case "incomplete":
+            return f"did not do the work{why}"
+        case "left out":
+            return f"skipped{why}"
+        case "without baseline":
+            return f"the chain was ended in round 1, because the baseline {note.cause} failed in setup{why}"
+        case "kernel went down":
+            return f"the kernel {note.cause} went down"
+        case kind:
+            return f"{note.cause} {ENDED[kind]} in round {note.round + 1}{why}".lstrip()
 
 
 def change_in_words(estimate: Estimate | None) -> str:

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
+
 from pytest_fsstack.judging.cells import EndKind, PlannedTest, StepRun
-from pytest_fsstack.records.results import ChainResults
+from pytest_fsstack.judging.describe import ENDED
+from pytest_fsstack.records.results import ChainResults, Note
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class End:
 
     kind: EndKind
     text: str = ""
-    note: str = ""
+    note: Note | None = None
     because: Literal["", "lacking", "baseline", "skip"] = ""
 
 
@@ -56,14 +59,11 @@ class Endings:
 
     def _put(self, step: str, stack: str, end: End) -> None:
         """Enter an end. The last run of a step says most about it. Of what happened elsewhere, the first counts."""
-        notes = self.chain.notes.setdefault(step, {}) if end.note else {}
-        if end.kind != "not run":
+        is_own = end.kind != "not run"
+        if is_own or self._ends.get((step, stack), _RAN).kind == "":
             self._ends[step, stack] = end
-            notes[stack] = end.note
-            return
-        if self._ends.get((step, stack), _RAN).kind == "":
-            self._ends[step, stack] = end
-        notes.setdefault(stack, end.note)
+        if end.note and (is_own or not self.chain.note(step, stack)):
+            self.chain.notes.setdefault(step, {})[stack] = end.note
 
     def add(self, stack: str, number: int, run: StepRun) -> None:
         """Record how a run of a step in a round (from 0) ended, and what becomes of the steps after it."""
@@ -72,27 +72,29 @@ class Endings:
             self._put(run.step, stack, _RAN)
         elif run.ending == "left out":
             # This skip says nothing about the other steps.
-            note = f"skipped: {run.cause}" if run.cause else "skipped"
-            self._put(run.step, stack, End("left out", _reason_of_skip(run), note, "skip"))
+            self._put(run.step, stack, End("left out", _reason_of_skip(run), Note("left out", run.cause), "skip"))
         else:
             self._add_last(stack, number, run)
 
     def _add_last(self, stack: str, number: int, run: StepRun) -> None:
         """Record a failure or skip of a step, after which no other step runs."""
-        what, text = str(run.ending), run.reason
-        if run.ending == "skipped":
+        if run.ending == "failed":
+            note = Note("failed", run.reason, round=number)
+        elif run.cause:
+            note = Note("skipped", run.cause, round=number)
+        else:
             # An expected failure counts as skipped, and has no cause.
-            what = "was skipped" if run.cause else "failed as expected"
-            text = run.cause or run.reason.removeprefix("expected to fail").removeprefix(": ")
-        why = f": {text}" if text else ""
-        note = f"{what} in round {number + 1}{why}"
+            reason = run.reason.removeprefix("expected to fail").removeprefix(": ")
+            note = Note("failed as expected", reason, round=number)
+        why = f": {note.reason}" if note.reason else ""
         if run.ending == "failed":
             end = End("failed", f"{run.step} failed on {self.labels[stack]}{why}\n\n{run.cause}".rstrip(), note)
         else:
             end = End("skipped", _reason_of_skip(run), note, "lacking" if run.lacking else "skip")
         self._put(run.step, stack, end)
-        text = f"not run: {run.step} {what} on {self.labels[stack]}{why}"
-        self.drop(stack, replace(end, kind="not run", text=text, note=f"{run.step} {note}"), after=run.step)
+        text = f"not run: {run.step} {ENDED[note.kind]} on {self.labels[stack]}{why}"
+        later = msgspec.structs.replace(note, cause=run.step)
+        self.drop(stack, replace(end, kind="not run", text=text, note=later), after=run.step)
 
     def drop(self, stack: str, end: End, after: str = "") -> None:
         """End the steps of a stack that cannot run any more: all, or those after one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_fsstack.judging.describe import EMULATED, describe_shortly, doubt_in_words
+from pytest_fsstack.judging.describe import EMULATED, describe_shortly, doubt_in_words, note_in_words
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
 from pytest_fsstack.records.readings import Reading
@@ -48,7 +48,7 @@ def facts(readings: Readings, step: str, stack: str) -> dict[str, Any]:
             "samples": {name: chain.series(step, stack, name) for name in whole.readings},
             "judgements": chain.judgements_of(step, stack),
             "derived": whole,
-            "note": chain.note(step, stack),
+            "note": note_in_words(chain.note(step, stack)),
             "emulated": chain.is_emulated(stack),
         }
     )

@@ -63,6 +63,28 @@ class StackInfo(msgspec.Struct, frozen=True):
         force_setattr(self, "name", self.name or self.id)
 
 
+class Note(msgspec.Struct, frozen=True):
+    """Why a step has no samples on a stack, or too few. `reason` is one line, as a tool or a test reported it.
+
+    `cause` is where that comes from, if not from the step itself: the step before it, the baseline or the kernel.
+    """
+
+    kind: Literal[
+        "failed",
+        "skipped",
+        "failed as expected",
+        "left out",
+        "incomplete",
+        "cannot run",
+        "without baseline",
+        "kernel went down",
+    ]
+    reason: str = ""
+    cause: str = ""
+    #: The round of a failure or skip, from 0. The other kinds have none.
+    round: RoundNumber = 0
+
+
 class Unjudged(Enum):
     """Why there is no verdict on a budget."""
 
@@ -135,8 +157,8 @@ class ChainResults(msgspec.Struct):
     samples: dict[str, dict[str, dict[BootNumber, dict[RoundNumber, Sample]]]] = {}
     #: One for each budget.
     judgements: dict[str, dict[str, list[Judgement]]] = {}
-    #: Why a step has no samples on a stack, or too few: one line.
-    notes: dict[str, dict[str, str]] = {}
+    #: Why a step has no samples on a stack, or too few.
+    notes: dict[str, dict[str, Note]] = {}
     #: The order of the stacks in each round.
     orders: list[list[str]] = []
     #: Rounds that were mixed.
@@ -242,9 +264,9 @@ class ChainResults(msgspec.Struct):
         """Return the judgements of a step on a stack. Empty without budgets."""
         return self.judgements.get(step, {}).get(stack, [])
 
-    def note(self, step: str, stack: str) -> str:
-        """Return why a step lacks samples on a stack. Empty if it has all."""
-        return self.notes.get(step, {}).get(stack, "")
+    def note(self, step: str, stack: str) -> Note | None:
+        """Return why a step lacks samples on a stack, or None if it has all."""
+        return self.notes.get(step, {}).get(stack)
 
     @property
     def measured(self) -> set[str]:
@@ -273,7 +295,7 @@ class ChainResults(msgspec.Struct):
             recorded = {name: metric for name, metric in sample.metrics.items() if METRICS.get(name) != metric}
             self.own_metrics[step] = {**recorded, **self.own_metrics.get(step, {})}
         if sample.incomplete:
-            self.notes.setdefault(step, {})[stack] = f"did not do the work: {sample.incomplete}"
+            self.notes.setdefault(step, {})[stack] = Note("incomplete", sample.incomplete)
         rounds = self.samples.setdefault(step, {}).setdefault(stack, {}).setdefault(boot, {})
         rounds[self.rounds - 1 if number is None else number] = replace(sample, metrics={}, work={})
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from pytest_fsstack import units
 from pytest_fsstack.judging import control, describe
-from pytest_fsstack.judging.describe import EMULATED
+from pytest_fsstack.judging.describe import EMULATED, note_in_words
 from pytest_fsstack.judging.overall import CONFIDENCE, main_metric, weights, with_all_steps
 from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import View, note_in_words, places, title_of, verdicts_of
+from pytest_fsstack.report.model import View, footnote, places, title_of, verdicts_of
 from pytest_fsstack.report.wording import AS_EXPECTED, times
 from pytest_fsstack.units import first_names
 
@@ -141,7 +141,7 @@ def _why_missing(chain: ChainResults, stack: str) -> str:
     unexplained = "nothing to compare with" if measured else "no timed block ran"
     if any((cost := chain.overhead(step, stack, main_metric(chain, step))) and cost.missing for step in chain.steps):
         unexplained = "in some rounds, only it or its reference has a figure"
-    note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), unexplained)
+    note = next((note_in_words(note) for step in chain.steps if (note := chain.note(step, stack))), unexplained)
     # What to do follows the first colon outside of parentheses.
     return re.split(r": (?![^(]*\))", note, maxsplit=1)[0]
 
@@ -450,7 +450,7 @@ def problems(results: Results) -> list[Problem]:
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
     begun = {
-        note_in_words(chain, *place)
+        footnote(chain, *place)
         for chain in results.chains
         for place in places(chain)
         if chain.measures(*place) or chain.incomplete(*place)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pytest_fsstack.judging.describe import judgement_in_words
+from pytest_fsstack.judging.describe import judgement_in_words, note_in_words
 from pytest_fsstack.judging.readings import settle
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome
 from pytest_fsstack.report.answer import emulation
@@ -142,7 +142,7 @@ def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
     if test := results.test(chain, step, stack):
         return _of_test(test, name, lines)
     if not chain.measures(step, stack):
-        return Case(name, "skip", chain.note(step, stack) or "not measured")
+        return Case(name, "skip", note_in_words(chain.note(step, stack)) or "not measured")
     return Case(name, "skip", "inconclusive", lines) if worst == "inconclusive" else Case(name, "pass", "", lines)
 
 

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, get_args
 
 from pytest_fsstack.judging.conditions import summary
-from pytest_fsstack.judging.describe import error_rate, limit_text, remarks
+from pytest_fsstack.judging.describe import error_rate, limit_text, note_in_words, remarks
 from pytest_fsstack.judging.judge import doubts
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.records.readings import Reading
@@ -255,7 +255,7 @@ class View:
     def notes(self) -> list[str]:
         """Return the footnotes of all results, or of this chain alone. The first has number 1."""
         chains = self.results.chains
-        texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
+        texts = [footnote(one, *place) for one in chains for place in places(one) if one.note(*place)]
         return list(dict.fromkeys(texts))
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
@@ -339,7 +339,7 @@ class View:
     def mark(self, step: str, stack: str) -> str:
         """Return the number of the note on a step on a stack, such as ``[1]``, or an empty text."""
         note = self.chain.note(step, stack)
-        return f"[{self.notes.index(note_in_words(self.chain, step, stack)) + 1}]" if note else ""
+        return f"[{self.notes.index(footnote(self.chain, step, stack)) + 1}]" if note else ""
 
     @property
     def remarks(self) -> list[Remark]:
@@ -403,7 +403,7 @@ class View:
         return Figure(
             chain.reading(step, stack, metric),
             self.mark(step, stack),
-            chain.note(step, stack),
+            note_in_words(chain.note(step, stack)),
             chain.reading(step, stack, "throughput") if metric == "seconds" else None,
             tuple(verdict for verdict in verdicts if verdict.judgement.budget.metric == metric),
             is_remarked=metric in self._remarked,
@@ -472,8 +472,8 @@ def places(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for stack in chain.stacks for step in chain.steps]
 
 
-def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
-    return f"{stack}: {chain.note(step, stack)}"
+def footnote(chain: ChainResults, step: str, stack: str) -> str:
+    return f"{stack}: {note_in_words(chain.note(step, stack))}"
 
 
 def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import resolve
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.machine import commands, needs
-from pytest_fsstack.records.results import ChainResults
+from pytest_fsstack.records.results import ChainResults, Note
 from tests.kernel import boot
 from tests.toolkit import chains_of
 
@@ -171,7 +171,7 @@ def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_oth
     assert "the console's last lines" in text
     chain = comparison.chains["test_panic"]
     assert list(chain.samples[chain.steps[0]]) == [f"ext4:{older}", f"ext4:{here}"]
-    assert chain.note(chain.steps[0], f"ext4:{newer}") == f"the kernel {newer} went down"
+    assert chain.note(chain.steps[0], f"ext4:{newer}") == Note("kernel went down", cause=newer)
     assert guests(comparison.directory) == []
 
 

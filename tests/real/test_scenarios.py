@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.judging.describe import note_in_words
 from pytest_fsstack.records.results import ChainResults
 from tests.toolkit import chains_of
 from tests.warm import session as run_pytest
@@ -49,7 +50,7 @@ def smoke(scenario: str, directory: Path, *options: str) -> tuple[list[ChainResu
 def unmeasured(chains: list[ChainResults]) -> dict[str, str]:
     """The stacks that were not measured in some step, and why."""
     return {
-        stack: chain.note(step, stack)
+        stack: note_in_words(chain.note(step, stack))
         for chain in chains
         for step in chain.steps
         for stack in chain.stacks

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import astuple, force_setattr, replace
 
-from pytest_fsstack.judging.describe import NOT_ON_EMULATED
+from pytest_fsstack.judging.describe import NOT_ON_EMULATED, note_in_words
 from pytest_fsstack.judging.readings import settle_chain
 from pytest_fsstack.machine import reading
 from pytest_fsstack.over_time.comparison import SeriesKey, series_key
@@ -117,7 +117,7 @@ def _add(session: SessionFile, chain: ChainResults) -> None:
                     if reading and reading.estimate and reading.estimate.missing:
                         lacking = "only it or its reference has a figure in "
                         lacking += counted(reading.estimate.missing, "round")
-                    if reason := derived.incomplete or chain.note(step, stack) or lacking:
+                    if reason := derived.incomplete or note_in_words(chain.note(step, stack)) or lacking:
                         session.notes[key] = reason
                     continue
                 estimate, first = reading.estimate, reading.first_ratios

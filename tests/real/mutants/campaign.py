@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fsstack.judging.describe import note_in_words
 from tests.real.mutants.layer import Bug
 from tests.toolkit import chains_of
 
@@ -58,9 +59,9 @@ def _noticed(scenario: str, results: Path, output: str) -> Noticed | None:
             if "mutant" not in chain.stacks:
                 continue
             if chain.median(step, "mutant", _COUNTS[scenario]) or chain.incomplete(step, "mutant"):
-                return Noticed(scenario, step, chain.note(step, "mutant"))
+                return Noticed(scenario, step, note_in_words(chain.note(step, "mutant")))
             if not chain.of(step, "mutant"):
-                return Noticed(scenario, step, chain.note(step, "mutant") or output[-300:])
+                return Noticed(scenario, step, note_in_words(chain.note(step, "mutant")) or output[-300:])
     return None
 
 

@@ -15,7 +15,7 @@ from pytest_fsstack.judging.judge import judge_all
 from pytest_fsstack.judging.readings import dumps
 from pytest_fsstack.records import saved
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import Results, StackInfo
+from pytest_fsstack.records.results import Note, Results, StackInfo
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from tests.unit.command.conftest import RunCommand
@@ -176,7 +176,7 @@ def test_a_stack_that_no_host_measured_is_named_and_fails_a_strict_gate(run_comm
         results = session(number, overhead)
         (chain,) = results.chains
         chain.stacks["btrfs"] = StackInfo("btrfs", "btrfs")
-        chain.notes["write"] = {"btrfs": "needs mkfs.btrfs"}
+        chain.notes["write"] = {"btrfs": Note("cannot run", "needs mkfs.btrfs")}
         # This step only prepares.
         chain.steps.append("prepare")
         save(f"hosts/host{number}.json", results)

@@ -31,13 +31,14 @@ from pytest_fsstack.records.notices import (
     RunsCorrelated,
     Unrest,
 )
-from pytest_fsstack.records.results import FORMAT, ChainResults, Confirmation, Results, StackInfo
+from pytest_fsstack.records.results import FORMAT, ChainResults, Confirmation, Note, Results, StackInfo
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.records.saved import FormatError
 from pytest_fsstack.records.verdicts import Estimate, Looks
 from tests.chains import a_chain
 
 NAMES = st.text(min_size=1, max_size=8)
+NOTES = st.builds(Note, st.sampled_from(["failed", "cannot run"]), NAMES, NAMES, st.integers(0, 9))
 FIGURES = st.floats(allow_nan=False, allow_infinity=False, width=64)
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | FIGURES | st.text(max_size=8),
@@ -112,7 +113,7 @@ def chains(draw: st.DrawFn) -> ChainResults:
         chain.groups[step] = draw(NAMES)
         for stack in stacks:
             if draw(st.booleans()):
-                chain.notes.setdefault(step, {})[stack] = draw(st.text(max_size=8))
+                chain.notes.setdefault(step, {})[stack] = draw(NOTES)
     if draw(st.booleans()):
         chain.confirmation = Confirmation(draw(st.integers(1, 3)), draw(st.sampled_from([0.01, 0.05])))
     for step in chain.steps:

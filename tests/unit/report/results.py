@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from pytest_fsstack.records.results import Results, View
+from pytest_fsstack.records.results import Note, Results, View
 from pytest_fsstack.records.sample import Metric
 from pytest_fsstack.records.verdicts import Looks
 from tests.chains import AChain, a_chain, wobbling
@@ -27,7 +27,10 @@ def made(rounds: int = 10, steps: list[str] = STEPS) -> Results:
         return figures(FACTORS[name] * (1 + number % 3 / 100 + sign / 100), step)
 
     costs = {step: {name: partial(series, step, name) for name in FACTORS} for step in steps}
-    notes = {step: {"absent": MISSING} | ({"lossy": "failed in round 2"} if rounds > 2 else {}) for step in steps}
+    notes = {
+        step: {"absent": Note("cannot run", MISSING)} | ({"lossy": Note("failed", round=1)} if rounds > 2 else {})
+        for step in steps
+    }
     chain = a_chain(costs, rounds, Looks(), id="test_it.py::TestIt", seed=42, notes=notes)
     for name in FACTORS:
         chain = chain.with_stack(name, mounts=[f"ext4 /dev/loop0 rw,{name}"])
@@ -73,7 +76,9 @@ def measured(costs: dict[str, dict[str, float]] = COSTS, rounds: int = 8) -> Res
         step: {name: wobbling(ratios[step], 0.1) if step in ratios else None for name, ratios in costs.items()}
         for step in steps
     }
-    notes = {step: {name: NO_MAPPER for name, ratios in costs.items() if not ratios} for step in steps}
+    notes = {
+        step: {name: Note("cannot run", NO_MAPPER) for name, ratios in costs.items() if not ratios} for step in steps
+    }
     chain = a_chain(series, rounds, id="t.py::TestIt", notes=notes, orders=[list(costs)] * rounds)
     for name in costs:
         encrypts = any(word in name for word in ("crypt", "luks"))

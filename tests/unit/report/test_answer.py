@@ -14,7 +14,7 @@ from benchmarks import winners
 from pytest_fsstack.judging.judge import judge, judge_all
 from pytest_fsstack.judging.readings import Readings
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import Results, TestOutcome
+from pytest_fsstack.records.results import Note, Results, TestOutcome
 from pytest_fsstack.records.sample import Sample
 from pytest_fsstack.records.verdicts import Estimate
 from pytest_fsstack.report import BUILT_IN, answer, brief, consoles, findings, html, markdown, terminal
@@ -134,7 +134,7 @@ def test_a_stack_with_a_far_rival_keeps_its_interval() -> None:
 def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
     results = measured()
     del results.chains[0].samples["write"]["ext4+fscrypt"]
-    results.chains[0].notes.setdefault("write", {})["ext4+fscrypt"] = "failed in round 1"
+    results.chains[0].notes.setdefault("write", {})["ext4+fscrypt"] = Note("failed", round=0)
     (encrypted, _) = answer.answer(results)
     assert named(encrypted) == ["ext4+gocryptfs"]
     of_fscrypt, of_luks = re.findall(r"\b(?:ext4\+fscrypt|luks\+ext4) [^.]*\.", encrypted.details)
@@ -145,18 +145,18 @@ def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
 
 def test_a_stack_that_failed_in_a_late_round_is_not_ranked() -> None:
     results = measured()
-    results.chains[0].notes["write"]["ext4+fscrypt"] = "failed in round 8"
+    results.chains[0].notes["write"]["ext4+fscrypt"] = Note("failed", round=7)
     (encrypted, _) = answer.answer(results)
     assert named(encrypted) == ["ext4+gocryptfs"]
     assert "ext4+fscrypt is incomplete: failed in round 8." in encrypted.details
-    results.chains[0].notes["write"]["ext4+gocryptfs"] = "failed in round 7"
+    results.chains[0].notes["write"]["ext4+gocryptfs"] = Note("failed", round=6)
     assert "No cost is known" in answer.answer(results)[0].headline
 
 
 def test_a_reason_is_shown_up_to_what_to_do_about_it() -> None:
     results = measured()
     reason = "needs a daemon (needs zfs-fuse: apt install zfs-fuse; or zfs: none)"
-    results.chains[0].notes["write"]["luks+ext4"] = f"{reason}: install one of them"
+    results.chains[0].notes["write"]["luks+ext4"] = Note("cannot run", f"{reason}: install one of them")
     assert answered(results)[0].endswith(f": {reason}.")
 
 
@@ -263,7 +263,7 @@ def test_a_test_that_fails_by_itself_is_named_beside_its_broken_budget() -> None
     results = measured()
     (chain,) = results.chains
     judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
-    chain.notes["write"]["btrfs"] = "failed in round 8"
+    chain.notes["write"]["btrfs"] = Note("failed", round=7)
     test = outcome(results, "btrfs", "failed", "AssertionError: a file is gone")
     budget, error = [problem for problem in answer.problems(results) if problem.kind == "failed"]
     assert (budget.what, budget.remedy) == ("write on btrfs", "")
@@ -274,7 +274,7 @@ def test_a_broken_budget_of_a_test_that_skips_itself_later_has_one_line() -> Non
     results = measured()
     (chain,) = results.chains
     judge_all(chain, "write", "btrfs", Budget(overhead=0.1))
-    chain.notes["write"]["btrfs"] = "was skipped in round 8"
+    chain.notes["write"]["btrfs"] = Note("skipped", round=7)
     outcome(results, "btrfs", "failed", by_limits=True)
     (budget,) = [problem for problem in answer.problems(results) if problem.kind == "failed"]
     assert (budget.what, "again:" in budget.remedy) == ("write on btrfs", True)
@@ -584,6 +584,6 @@ def test_kernels_that_show_no_difference() -> None:
 def test_a_stack_that_is_missing_on_a_kernel_is_named_after_the_others() -> None:
     chain = on_kernels(growth=(1.2, 1.0)).built
     del chain.samples["write"]["luks:6.12"]
-    chain.notes["write"] = {"luks:6.12": "failed in round 1: no space left"}
+    chain.notes["write"] = {"luks:6.12": Note("failed", "no space left")}
     (line,) = answered(Results({}, [chain]))
     assert re.match(r"6\.12 against 6\.1: ext4 x1\.20; .*\bluks .*failed in round 1", line)

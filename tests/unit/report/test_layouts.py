@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_fsstack.judging.readings import settle
-from pytest_fsstack.records.results import ChainResults, Results
+from pytest_fsstack.records.results import ChainResults, Note, Results
 from pytest_fsstack.records.sample import METRICS, Metric, Sample
 from pytest_fsstack.report import csvfile, html, markdown, terminal
 from pytest_fsstack.report.figures import cards
@@ -42,7 +42,7 @@ def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> AChain:
     """Return a chain of four steps on three stacks."""
     steps = ("write", "dd[64K]", "link", "small")
     costs = {step: {name: partial(figures, step, name) for name in STACKS} for step in steps}
-    notes = {"dd[64K]": {"slow": "this filesystem cannot do direct I/O"}}
+    notes = {"dd[64K]": {"slow": Note("cannot run", "this filesystem cannot do direct I/O")}}
     return a_chain(costs, rounds, id="test_it.py::TestIt", seed=42, tables=list(tables), notes=notes)
 
 
@@ -240,7 +240,7 @@ def counted() -> AChain:
         "bad": [Sample(bad, metrics, kept) for kept in places],
         "absent": None,
     }
-    notes = {"data": {"absent": "needs device-mapper"}}
+    notes = {"data": {"absent": Note("cannot run", "needs device-mapper")}}
     return a_chain({"data": figures}, 2, tables=[("counts", {"columns": columns})], notes=notes)
 
 

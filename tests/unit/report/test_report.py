@@ -15,7 +15,7 @@ import pytest
 from pytest_fsstack.judging.judge import judge, judge_all
 from pytest_fsstack.judging.readings import dumps, settle
 from pytest_fsstack.records.budget import Budget
-from pytest_fsstack.records.results import FORMAT, Results
+from pytest_fsstack.records.results import FORMAT, Note, Results
 from pytest_fsstack.records.sample import METRICS, Metric, Sample, metric_of_action
 from pytest_fsstack.report import BUILT_IN, brief, csvfile, figures, html, markdown, terminal
 from pytest_fsstack.report.model import by_chance
@@ -83,9 +83,9 @@ class TestTerminal:
         results = made(steps=["extract"])
         chain = results.chains[0]
         chain.steps.append("check")
-        chain.notes.setdefault("check", {})["absent"] = MISSING
+        chain.notes.setdefault("check", {})["absent"] = Note("cannot run", MISSING)
         assert "check" not in text(results)
-        chain.notes.setdefault("check", {})["luks+ext4"] = "failed in round 1"
+        chain.notes.setdefault("check", {})["luks+ext4"] = Note("failed")
         assert "check" in text(results)
         assert '<th scope="col">check</th>' in html.report(results).partition("</table>")[0]
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.records.results import Results, TestOutcome
+from pytest_fsstack.records.results import Note, Results, TestOutcome
 from pytest_fsstack.records.sample import Metric, Sample
 from pytest_fsstack.records.verdicts import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
@@ -41,7 +41,8 @@ def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 1
         return None if stack == "absent" else Sample(values, odd, incomplete="3 lost" * (stack == "lossy"))
 
     figures = {"deliver": {stack: partial(sample, stack) for stack in stacks}}
-    notes = {"deliver": {"absent": "needs no-such-tool: apt install # no-such-package"} if "absent" in stacks else {}}
+    missing = Note("cannot run", "needs no-such-tool: apt install # no-such-package")
+    notes = {"deliver": {"absent": missing} if "absent" in stacks else {}}
     chain = a_chain(figures, rounds, Looks(), id=TEST, devices=[device], notes=notes)
     for stack in factors.keys() & set(stacks):
         chain = chain.with_budget("deliver", stack, overhead=0.3, xfail=xfail)
