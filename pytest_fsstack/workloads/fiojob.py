@@ -66,10 +66,7 @@ def fio(
     `ValueError` if `size` is no multiple of `block`, a number is not positive, the device is too small, or `options`
     contains an option that the step sets.
     """
-    if min(size, block, iodepth, numjobs) <= 0 or size % block:
-        raise ValueError(f"fio: {numjobs} x {size} bytes must be whole blocks of {block} bytes, {iodepth} at a time")
-    if runtime is not None and runtime <= 0:
-        raise ValueError(f"fio: runtime must be above 0 (got {runtime})")
+    _check_numbers(size, block, iodepth, numjobs, runtime)
     device = fsstack.path.is_block_device()
     if device and (room := size_of_device(fsstack.path)) < size * numjobs:
         raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
@@ -251,6 +248,13 @@ def _latency(name: str) -> Metric:
 def _escaped(path: Path) -> str:
     """Escape colons in a path, which separate file names for fio."""
     return str(path).replace(":", "\\:")
+
+
+def _check_numbers(size: int, block: int, iodepth: int, numjobs: int, runtime: int | None) -> None:
+    if min(size, block, iodepth, numjobs) <= 0 or size % block:
+        raise ValueError(f"fio: {numjobs} x {size} bytes must be whole blocks of {block} bytes, {iodepth} at a time")
+    if runtime is not None and runtime <= 0:
+        raise ValueError(f"fio: runtime must be above 0 (got {runtime})")
 
 
 def _place(size: int, block: int, numjobs: int, seed: int) -> dict[str, str | int]:

@@ -170,9 +170,7 @@ def power_cuts(
     if database:
         work, syncs = Database(database, seed, operations), set(range(operations))
     else:
-        steps = plan(seed, operations, _not_passed_on(fsstack), of_all=of_all)
-        work = Files(seed, steps)
-        syncs = {index for index, step in enumerate(steps) if (_is_late(steps, index) if of_all else step.syncs)}
+        work, syncs = _on_files(fsstack, seed, operations, of_all)
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
     work.make(directory)
@@ -218,6 +216,13 @@ def power_cuts(
             timed.record(name, value, better="higher", exact=True)
     timed.keep("broken promises", damage.broken_promises)
     return damage
+
+
+def _on_files(fsstack: Built, seed: int, operations: int, of_all: bool) -> tuple[Work, set[int]]:
+    """Return operations on files, and those that sync, by index."""
+    steps = plan(seed, operations, _not_passed_on(fsstack), of_all=of_all)
+    syncs = {index for index, step in enumerate(steps) if (_is_late(steps, index) if of_all else step.syncs)}
+    return Files(seed, steps), syncs
 
 
 def _is_late(steps: Sequence[Operation], index: int) -> bool:
