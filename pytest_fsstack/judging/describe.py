@@ -254,12 +254,12 @@ def notice_in_words(notice: Notice) -> str:
             return f"the control cannot be compared with the baseline {notice.baseline}: {notice.reason}"
         case OverheadChanged():
             return (
-                f"the overhead may have changed during the session ({_places(notice.stacks)}): if it has, its verdict "
-                "is less certain than stated"
+                f"the overhead may have changed during the session ({_steps_on_stacks(notice.stacks)}): if it has, its "
+                "verdict is less certain than stated"
             )
         case OddTimes():
-            places = _places(notice.stacks)
-            return f"the times have outliers or two clusters ({places}): overheads are those of a typical round"
+            where = _steps_on_stacks(notice.stacks)
+            return f"the times have outliers or two clusters ({where}): overheads are those of a typical round"
         case Unrest():
             busy = ", ".join(_unrest(notice))
             return f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"
@@ -317,7 +317,7 @@ def doubt_in_words(doubts: Sequence[CarryOver]) -> str:
     return f"the run before matters: {', '.join(reasons)}" if reasons else ""
 
 
-def _places(stacks: Mapping[str, Sequence[str]]) -> str:
+def _steps_on_stacks(stacks: Mapping[str, Sequence[str]]) -> str:
     return first_names([f"{step} on {stack}" for step, of_step in stacks.items() for stack in of_step])
 
 

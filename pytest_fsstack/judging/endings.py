@@ -108,8 +108,8 @@ class Endings:
         Nothing else would report that error. Empty if there is none.
         """
         steps = self.chain.steps[: self.chain.steps.index(step) + 1]
-        places = [(earlier, on) for on in (stack, self.chain.reference(stack)) for earlier in steps]
-        failed = (self.of(*place) for place in places if place not in self.tests)
+        pairs = [(earlier, on) for on in (stack, self.chain.reference(stack)) for earlier in steps]
+        failed = (self.of(*pair) for pair in pairs if pair not in self.tests)
         return next((end.text for end in failed if end.kind == "failed"), "")
 
     @property

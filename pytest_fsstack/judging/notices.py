@@ -63,9 +63,9 @@ def of_the_machine(chain: ChainResults) -> list[Notice]:
     return [notice] if notice else []
 
 
-def _by_step(places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _by_step(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     by_step: dict[str, list[str]] = {}
-    for step, stack in places:
+    for step, stack in pairs:
         by_step.setdefault(step, []).append(stack)
     return by_step
 

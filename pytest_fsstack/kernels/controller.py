@@ -58,7 +58,7 @@ class Plan:
     why_no_gate: str = ""
 
     @cached_property
-    def places(self) -> list[tuple[Kernel, int]]:
+    def kernel_boots(self) -> list[tuple[Kernel, int]]:
         """Return each boot of each kernel, with the number of the boot from 0."""
         return [(kernel, boot) for boot in range(self.boots) for kernel in self.kernels if kernel.can_boot or not boot]
 
@@ -104,13 +104,13 @@ class Controller:
         option.dist, option.numprocesses = "each", None
         # Each kernel that goes down gets a stand-in, which fails its tests. Without one, they would just be missing.
         option.maxworkerrestart = None
-        option.tx = [self._worker(index) for index in range(len(self.plan.places))]
+        option.tx = [self._worker(index) for index in range(len(self.plan.kernel_boots))]
 
     def _is_emulated(self, worker: int) -> bool:
         return self._kernel_of(worker)[0].in_vm and not self.kvm
 
     def _kernel_of(self, worker: int) -> tuple[Kernel, int]:
-        return self.plan.places[worker]
+        return self.plan.kernel_boots[worker]
 
     def _worker(self, index: int) -> str:
         """Return the execnet specification of a worker."""
@@ -135,10 +135,10 @@ class Controller:
     def pytest_report_header(self) -> list[str]:
         names = [kernel.name for kernel in self.plan.kernels]
         boots = "" if self.plan.boots == 1 else f", {self.plan.boots} boots each"
-        if boots and len(self.plan.places) < self.plan.boots * len(names):
+        if boots and len(self.plan.kernel_boots) < self.plan.boots * len(names):
             boots += ", of the running kernel only one"
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
-        if any(map(self._is_emulated, range(len(self.plan.places)))):
+        if any(map(self._is_emulated, range(len(self.plan.kernel_boots)))):
             judged = "budgets on time are judged all the same (--fsstack-judge-emulated)"
             if not self.settings.judges_emulated:
                 judged = "budgets on time are not judged there (--fsstack-judge-emulated judges them)"
@@ -152,7 +152,7 @@ class Controller:
     # -- pytest-xdist --------------------------------------------------------------------------------------------------
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> TurnScheduling:
-        return TurnScheduling(len(self.plan.places), self)
+        return TurnScheduling(len(self.plan.kernel_boots), self)
 
     def pytest_configure_node(self, node: Any) -> None:
         kernel, boot = self._kernel_boot_of(node)
@@ -209,13 +209,13 @@ class Controller:
         """Return the chains that a worker has collected, or None if it is a stand-in, which sends nothing."""
         for message in self._channels[node].received():
             if isinstance(message, Collected):
-                place = self._kernel_boot_of(node)
-                self._nodes[place] = node
+                kernel_boot = self._kernel_boot_of(node)
+                self._nodes[kernel_boot] = node
                 self._counts.without_stack |= message.without_stack
                 emulated = self._is_emulated(_index(node))
                 for chain, plan in message.chains.items():
                     plan = msgspec.structs.replace(plan, emulated=plan.emulated or emulated)
-                    self._plans.setdefault(chain, {})[place] = plan
+                    self._plans.setdefault(chain, {})[kernel_boot] = plan
                 return _parts(message, names)
         return None
 
@@ -239,9 +239,9 @@ class Controller:
             course = self._rounds_of(chain).course
             course.conclude(self._comparisons)
             full = self.settings.junit == "full"
-            for place, plan in self._plans[chain].items():
-                cells = [(test.step, Cell(test.stack, *place)) for test in plan.tests]
-                reports[place] = [
+            for kernel_boot, plan in self._plans[chain].items():
+                cells = [(test.step, Cell(test.stack, *kernel_boot)) for test in plan.tests]
+                reports[kernel_boot] = [
                     Report(step, cell.stack, course.decision(step, cell), course.figures(step, cell, full=full))
                     for step, cell in cells
                 ]
@@ -252,7 +252,7 @@ class Controller:
     @property
     def _comparisons(self) -> int:
         """Return the number of tests of the session that are compared with a baseline."""
-        return sum(plan.comparisons for places in self._plans.values() for plan in places.values())
+        return sum(plan.comparisons for by_boot in self._plans.values() for plan in by_boot.values())
 
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
         """Send a worker its task."""
@@ -272,17 +272,17 @@ class Controller:
 
     def lose(self, node: Any) -> None:
         del self._channels[node]
-        place = self._kernel_boot_of(node)
-        self._lost.add(place)
+        kernel_boot = self._kernel_boot_of(node)
+        self._lost.add(kernel_boot)
         for rounds in self._rounds.values():
-            rounds.course.lose(place)
+            rounds.course.lose(kernel_boot)
 
     def _rounds_of(self, chain: str) -> Rounds:
         if chain not in self._rounds:
             kernels = [kernel.name for kernel in self.plan.kernels]
             course = Course(self._plans[chain], self._policy, chain, kernels, self.plan.boots)
-            for place in self._lost:
-                course.lose(place)
+            for kernel_boot in self._lost:
+                course.lose(kernel_boot)
             session = self._rounds.values()
             self._rounds[chain] = Rounds(course, self.config, self._progress, self._after_round, session)
         return self._rounds[chain]
@@ -291,9 +291,11 @@ class Controller:
     def _policy(self) -> Policy:
         """Return the policy of all courses. It needs the budgets of all workers, which may share the error rate."""
         limit, first = self.plan.max_regression, self.plan.kernels[0].name
-        plans = [(place, plan) for places in self._plans.values() for place, plan in places.items()]
+        plans = [(kernel_boot, plan) for by_boot in self._plans.values() for kernel_boot, plan in by_boot.items()]
         own = sum(budget.overhead is not None for _, plan in plans for test in plan.tests for budget in test.budgets)
-        between = sum(len(plan.tests) for place, plan in plans if place.boot == 0 and place.kernel != first)
+        between = sum(
+            len(plan.tests) for kernel_boot, plan in plans if kernel_boot.boot == 0 and kernel_boot.kernel != first
+        )
         judges_kernels = limit is not None and not self.plan.why_no_gate
         sharing = (own + (between if judges_kernels else 0)) if self.settings.confirms else 0
         alpha = self._own_policy.looks.alpha / max(1, sharing)

@@ -14,7 +14,7 @@ from pytest_fsstack.judging.readings import Readings, settle
 from pytest_fsstack.records.notices import ControlDiffers, ControlNotCompared
 from pytest_fsstack.records.results import ChainResults, Results, TestOutcome, Unjudged
 from pytest_fsstack.records.verdicts import Estimate
-from pytest_fsstack.report.model import View, footnote, places, title_of, verdicts_of
+from pytest_fsstack.report.model import View, footnote, steps_on_stacks, title_of, verdicts_of
 from pytest_fsstack.report.wording import AS_EXPECTED, times
 from pytest_fsstack.units import first_names
 
@@ -276,7 +276,7 @@ def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
 def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
     """Return how the tests of a chain ended that only counts."""
     outcomes: dict[str, set[str]] = {}
-    for step, stack in places(chain):
+    for step, stack in steps_on_stacks(chain):
         if test := results.test(chain, step, stack):
             outcomes.setdefault(stack, set()).add(test.outcome)
     # `worst_first` names the failures.
@@ -406,17 +406,19 @@ def _outcomes_of_limits(results: Results, *, sanity: bool = False) -> Iterator[t
 
 def limits(results: Results, *, sanity: bool = False) -> str:
     """Return in a sentence how the limits of the user ended, or the sanity limits. Empty if there are none."""
-    places_of: dict[str, list[tuple[str, str]]] = {}
-    for outcome, place in _outcomes_of_limits(results, sanity=sanity):
-        places_of.setdefault(outcome, []).append(place)
-    total, name = sum(map(len, places_of.values())), "sanity limit" if sanity else "limit"
-    where = {outcome: f" ({_on_stacks(places_of[outcome])})" for outcome in _NAMED & places_of.keys()}
+    by_outcome: dict[str, list[tuple[str, str]]] = {}
+    for outcome, pair in _outcomes_of_limits(results, sanity=sanity):
+        by_outcome.setdefault(outcome, []).append(pair)
+    total, name = sum(map(len, by_outcome.values())), "sanity limit" if sanity else "limit"
+    where = {outcome: f" ({_on_stacks(by_outcome[outcome])})" for outcome in _NAMED & by_outcome.keys()}
     if total == 1:
-        return "".join(f"The {name} is {outcome}{where.get(outcome, '')}." for outcome in places_of)
-    if places_of.keys() == {"kept"}:
+        return "".join(f"The {name} is {outcome}{where.get(outcome, '')}." for outcome in by_outcome)
+    if by_outcome.keys() == {"kept"}:
         return f"All {total} {name}s are kept."
     parts = [
-        f"{len(places_of[outcome])} {outcome}{where.get(outcome, '')}" for outcome in _OUTCOMES if outcome in places_of
+        f"{len(by_outcome[outcome])} {outcome}{where.get(outcome, '')}"
+        for outcome in _OUTCOMES
+        if outcome in by_outcome
     ]
     return f"Of {total} {name}s: {', '.join(parts)}." if parts else ""
 
@@ -427,10 +429,10 @@ _OUTCOMES = ("broken", AS_EXPECTED, "undecided", "kept, but doubtful", "kept", "
 _NAMED = {"broken", "undecided", "kept, but doubtful"}
 
 
-def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
+def _on_stacks(pairs: Iterable[tuple[str, str]]) -> str:
     """Return stacks with their steps, as in ``extract, du on xfs; du on btrfs``."""
     steps: dict[str, list[str]] = {}
-    for stack, step in dict.fromkeys(places):
+    for stack, step in dict.fromkeys(pairs):
         steps.setdefault(stack, []).append(step)
     texts = [f"{first_names(names)} on {stack}" for stack, names in steps.items()]
     more = f"; and {len(texts) - 3} more stacks" if len(texts) > 3 else ""
@@ -450,10 +452,10 @@ def problems(results: Results) -> list[Problem]:
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
     begun = {
-        footnote(chain, *place)
+        footnote(chain, *pair)
         for chain in results.chains
-        for place in places(chain)
-        if chain.measures(*place) or chain.incomplete(*place)
+        for pair in steps_on_stacks(chain)
+        if chain.measures(*pair) or chain.incomplete(*pair)
     }
     # All of these are shown, because the tables refer to their numbers.
     numbered = [
@@ -477,7 +479,7 @@ def _slow_encryption(results: Results) -> Iterator[Problem]:
         driver = machine.get("crypto", {}).get("xts(aes)", {}).get("driver", "")
         encrypted = [
             chain.stacks[stack]
-            for step, stack in places(chain)
+            for step, stack in steps_on_stacks(chain)
             if chain.stacks[stack].encrypts and chain.measures(step, stack)
         ]
         if chain.only_counts or not encrypted:
@@ -507,7 +509,7 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 def _failed(results: Results) -> Iterator[Problem]:
     """Yield the broken budgets, and the tests that failed for another reason."""
     for chain in results.chains:
-        for step, stack in places(chain):
+        for step, stack in steps_on_stacks(chain):
             worst, test = chain.worst(step, stack), results.test(chain, step, stack)
             # A test with pytest's own mark xfail has not failed.
             if worst == "fail" and not chain.expected(step, stack) and (not test or test.outcome == "failed"):
@@ -531,7 +533,7 @@ def _remedy(chain: ChainResults, step: str, stack: str) -> str:
 def _undecided(chain: ChainResults) -> Iterator[Problem]:
     """Yield what would decide the budgets that the samples do not; a line for all that have the same advice."""
     by_advice: dict[str, list[str]] = {}
-    for step, stack in places(chain):
+    for step, stack in steps_on_stacks(chain):
         for judgement in chain.judgements_of(step, stack):
             if judgement.final and judgement.outcome == "inconclusive":
                 name = judgement.budget.metric
@@ -552,7 +554,7 @@ _REMEDIES = {
 
 def _not_judged(chain: ChainResults) -> Iterator[Problem]:
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for step, stack in places(chain):
+    for step, stack in steps_on_stacks(chain):
         for judgement in chain.judgements_of(step, stack):
             if judgement.final is None and judgement.unjudged is not None and chain.measures(step, stack):
                 remedy = _REMEDIES.get(judgement.unjudged, "")
@@ -564,7 +566,7 @@ def _not_judged(chain: ChainResults) -> Iterator[Problem]:
 
 def _doubtful(chain: ChainResults) -> Iterator[Problem]:
     by_reason: dict[str, list[str]] = {}
-    for step, stack in places(chain):
+    for step, stack in steps_on_stacks(chain):
         if doubt := describe.doubt_in_words(chain.known(step, stack).doubts):
             by_reason.setdefault(doubt, []).append(f"{step} on {stack}")
     for reason, where in by_reason.items():

@@ -47,7 +47,7 @@ def lava(results: Results) -> str:
         # Without an exponent: LAVA accepts one, but some readers of its results do not.
         lines.append(f"{name} RESULT={result} MEASUREMENT={entry.value + more:.9f}{units}")
     for chain in results.chains:
-        for step, stack in _places(chain):
+        for step, stack in _steps_on_stacks(chain):
             case = _case(results, chain, step, stack)
             if not chain.measures(step, stack) or chain.incomplete(step, stack):
                 lines.append(f"{_id('::'.join((chain.id, step, stack)))} RESULT={case.outcome}")
@@ -63,7 +63,9 @@ def ktap(results: Results) -> str:
     """
     results = settle(results)
     groups = {
-        f"{title_of(chain)} on {chain.device}": [_case(results, chain, step, stack) for step, stack in _places(chain)]
+        f"{title_of(chain)} on {chain.device}": [
+            _case(results, chain, step, stack) for step, stack in _steps_on_stacks(chain)
+        ]
         for chain in results.chains
     }
     for name, cases in _unmeasured(results).items():
@@ -88,23 +90,23 @@ def _group(number: int, name: str, cases: list[Case]) -> Iterator[str]:
     yield f"{'not ok' if 'fail' in outcomes else 'ok'} {number} {_described(name)}{skipped}"
 
 
-def _places(chain: ChainResults) -> list[tuple[str, str]]:
+def _steps_on_stacks(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for step in chain.steps for stack in chain.stacks if stack not in chain.controls]
 
 
 def _result(results: Results, entry: Series) -> str:
     """Return LAVA's result of a measurement, which also depends on the test on that device and kernel."""
     names = {entry.stack, f"{entry.stack}:{entry.labels.get('kernel')}"}
-    places = [
+    tested = [
         (chain, entry.step, stack)
         for chain in results.chains
         if (chain.id, chain.device) == (entry.test, entry.labels["device"])
         for stack in names & chain.stacks.keys()
     ]
-    tests = [results.test(*place) for place in places]
+    tests = [results.test(*one) for one in tested]
     if any(test is not None and test.outcome == "failed" for test in tests):
         return "fail"
-    if entry.outcome == "fail" and any(is_expected(results, *place) for place in places):
+    if entry.outcome == "fail" and any(is_expected(results, *one) for one in tested):
         return "pass"
     return _RESULTS[entry.outcome]
 
@@ -114,7 +116,7 @@ def _unmeasured(results: Results) -> dict[str, list[Case]]:
     measured = {
         test.id
         for chain in results.chains
-        for step, stack in _places(chain)
+        for step, stack in _steps_on_stacks(chain)
         if (test := results.test(chain, step, stack)) is not None
     }
     groups: dict[str, list[Case]] = {}

@@ -255,7 +255,7 @@ class View:
     def notes(self) -> list[str]:
         """Return the footnotes of all results, or of this chain alone. The first has number 1."""
         chains = self.results.chains
-        texts = [footnote(one, *place) for one in chains for place in places(one) if one.note(*place)]
+        texts = [footnote(one, *pair) for one in chains for pair in steps_on_stacks(one) if one.note(*pair)]
         return list(dict.fromkeys(texts))
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
@@ -357,7 +357,7 @@ class View:
         names = [
             f"{step} on {stack} ({metric}: {format_quantity(reading.metric.resolution, reading.metric.unit)})"
             for metric in self._remarked
-            for step, stack in places(self.chain)
+            for step, stack in steps_on_stacks(self.chain)
             if (reading := self.chain.reading(step, stack, metric)) and reading.coarse
         ]
         return [f"known only to the resolution of the figures: {first_names(names)}"] if names else []
@@ -369,7 +369,7 @@ class View:
             f"{step} on {stack} ({metric}: {estimate.missing} of {counted(estimate.rounds, unit)})"
             for unit in ["round" if self.chain.paired and self.chain.boots == 1 else "boot"]
             for metric in self._remarked
-            for step, stack in places(self.chain)
+            for step, stack in steps_on_stacks(self.chain)
             if (estimate := self.chain.overhead(step, stack, metric)) and estimate.missing
         ]
         if not cells:
@@ -382,7 +382,7 @@ class View:
         cells = [
             f"{step} on {stack} ({OverheadUnit.fitting([apart]).signed(apart)})"
             for metric in self._remarked
-            for step, stack in places(self.chain)
+            for step, stack in steps_on_stacks(self.chain)
             if (reading := self.chain.reading(step, stack, metric)) and (apart := reading.apart) is not None
         ]
         if not cells:
@@ -468,7 +468,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
     return {name: text for name, text in facts.items() if text}
 
 
-def places(chain: ChainResults) -> list[tuple[str, str]]:
+def steps_on_stacks(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for stack in chain.stacks for step in chain.steps]
 
 
@@ -572,7 +572,7 @@ def by_chance(chain: ChainResults) -> str:
     chain = settle_chain(chain)
     shown = [
         estimate
-        for step, stack in places(chain)
+        for step, stack in steps_on_stacks(chain)
         for metric in dict.fromkeys(["seconds", *(one.budget.metric for one in chain.judgements_of(step, stack))])
         if (estimate := chain.overhead(step, stack, metric)) and estimate.has_interval
     ]
