@@ -101,7 +101,7 @@ NOISES: dict[str, tuple[Noise, float]] = {
 }
 #: The numbers of earlier runs. `IMPROVED` also has the number of runs since an improvement.
 EARLIER = (6, 10, 20, 40)
-IMPROVED = ((20, 5), (40, 20))
+IMPROVED = ((20, 3), (20, 5), (40, 20))
 
 
 def figures(rng: random.Random, name: str, number: int) -> list[float]:

@@ -25,8 +25,11 @@ from pytest_fsstack.records.verdicts import Estimate, Outcome
 
 #: The smallest number of earlier runs for a verdict. The spread of fewer is too uncertain.
 MIN_EARLIER_RUNS = 5
-#: The sizes of the windows of the latest and of the first runs. Fewer than FIRST_RUNS runs are one window.
-LATEST_RUNS, FIRST_RUNS = 5, 10
+#: The sizes of the windows of the latest and of the first runs. With larger ones, a regression right after an
+#: improvement is missed, and slow growth is found later.
+LATEST_RUNS, FIRST_RUNS = 3, 7
+#: The number of runs from which on there are two windows.
+MANY_RUNS = 10
 #: The share of unchanged runs that a limit must decide to count as decidable.
 DECIDED_SHARE = 0.97
 
@@ -70,7 +73,7 @@ class SpreadVerdict(NamedTuple):
 def windows(history: Sequence[float]) -> list[Window]:
     """Return the windows of a history with which runs are compared."""
     number = len(history)
-    if number < FIRST_RUNS:
+    if number < MANY_RUNS:
         return [Window(f"{number}", range(number))]
     return [
         Window(f"the last {LATEST_RUNS}", range(number - LATEST_RUNS, number)),

@@ -16,6 +16,7 @@ from pytest_fsstack.over_time.spread import (
     DECIDED_SHARE,
     FIRST_RUNS,
     LATEST_RUNS,
+    MANY_RUNS,
     MIN_EARLIER_RUNS,
     judge,
     power,
@@ -107,7 +108,7 @@ def test_what_is_no_history_is_refused(history: list[float]) -> None:
 
 
 def test_few_runs_are_one_window_and_more_are_two() -> None:
-    assert [len(window.runs) for window in windows([0.0] * (FIRST_RUNS - 1))] == [FIRST_RUNS - 1]
+    assert [len(window.runs) for window in windows([0.0] * (MANY_RUNS - 1))] == [MANY_RUNS - 1]
     latest, first = windows([0.0] * 30)
     assert (list(latest.runs), list(first.runs)) == (list(range(30 - LATEST_RUNS, 30)), list(range(FIRST_RUNS)))
 
@@ -117,9 +118,10 @@ def noisy(levels: list[float], seed: int = 1, deviation: float = 0.01) -> list[f
     return [level + noise.gauss(0, deviation) for level in levels]
 
 
-def test_an_accepted_improvement_is_no_spread_and_what_it_gained_is_not_lost_again() -> None:
+@pytest.mark.parametrize("since", [3, 5])
+def test_an_accepted_improvement_is_no_spread_and_what_it_gained_is_not_lost_again(since: int) -> None:
     """An improvement of 10 %, then a regression of 15.5 %, which is within 5 % of the first runs."""
-    history = noisy([0.0] * 15 + [-log1p(0.10)] * 5)
+    history = noisy([0.0] * (20 - since) + [-log1p(0.10)] * since)
     assert spread(history).deviation < 0.015
     found = judge([log1p(0.155) - log1p(0.10)], history, 0.05, 0.05)
     assert (found.outcome, found.window.runs) == ("fail", range(20 - LATEST_RUNS, 20))
