@@ -142,7 +142,7 @@ def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path) ->
     )
     assert f"{len(ACTS)} passed" in result.stdout, result.stdout + result.stderr
     assert "Traceback" not in result.stdout + result.stderr
-    assert "--fsstack-cleanup" not in result.stdout
+    assert "left behind" not in result.stdout
     assert list((tmp_path / "device").iterdir()) == []
 
 

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.layers import stacked
 from pytest_fsstack.machine import needs
 from tests.toolkit import NotedStack, NotedTimed
+
+
+@pytest.fixture(autouse=True)
+def no_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget volumes that a test on devices has made in this process. Later ones would be copied from them."""
+    monkeypatch.setattr(stacked, "_volumes", {})
 
 
 @pytest.fixture
