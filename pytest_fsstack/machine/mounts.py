@@ -201,7 +201,10 @@ def unmount(
     # Also during a build: mounts must be undone after an error, even if the user interrupts again.
     with signals.during(signals.State.UNDOING):
         filesystem = None if shares else machine.mount_at(target)
-        ended = _unmount(machine, target, patience, served) + _unmount_elsewhere(machine, filesystem)
+        places = _places_of(filesystem)
+        ended = _unmount(machine, target, patience, served)
+        # The number of a filesystem that is gone may be another's by now, but not at one of these places.
+        ended += _unmount_all(machine, [place for place in _places_of(filesystem) if place in places])
     if ended:
         what_to_do = f"`{'; '.join(ended)}` before the test ends; the teardown has done so"
         raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "it was left in use")
@@ -241,14 +244,18 @@ def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> l
     return ended
 
 
-def _unmount_elsewhere(machine: Machine, filesystem: Mount | None) -> list[str]:
-    """End the mounts of a filesystem that a test has left at other places. Return the commands for that."""
-    places = [mount.target for mount in table() if filesystem is not None and mount.device == filesystem.device]
-    what_ends = [["umount", place] for place in reversed(places)]
-    for argv in what_ends:
+def _places_of(filesystem: Mount | None) -> list[str]:
+    """Return where a filesystem is mounted, the latest mount first."""
+    mounts_of_it = [mount.target for mount in table() if filesystem is not None and mount.device == filesystem.device]
+    return mounts_of_it[::-1]
+
+
+def _unmount_all(machine: Machine, places: Sequence[str]) -> list[str]:
+    """End mounts that a test has left at other places. Return the commands for that."""
+    for place in places:
         with contextlib.suppress(commands.CommandError):  # it will be listed as a user
-            machine.run(*argv)
-    return [" ".join(argv) for argv in what_ends]
+            machine.run("umount", place)
+    return [f"umount {place}" for place in places]
 
 
 #: Numbers of devices with a filesystem that was unmounted lazily, because it was in use.
