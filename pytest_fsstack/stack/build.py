@@ -37,10 +37,13 @@ _FAILED_WRITE_OF_LOOP = re.compile(r"\berror\b.*\bloop\d|\bloop\d.*\berror\b")
 _LABEL_BYTES = 1 << 20
 
 
+_Action = Literal["make", "open", "close", "check"]
+
+
 class LayerAction(NamedTuple):
     """An action on a layer of a stack: ``make`` writes it, ``open`` mounts it, ``close`` undoes that."""
 
-    action: Literal["make", "open", "close", "check"]
+    action: _Action
     layer: str
 
 
@@ -488,9 +491,7 @@ class Built:
                 self._places[0].opened()
 
     @contextlib.contextmanager
-    def _clocked(
-        self, action: Literal["make", "open", "close", "check"], index: int, *, counts: bool = True
-    ) -> Iterator[None]:
+    def _clocked(self, action: _Action, index: int, *, counts: bool = True) -> Iterator[None]:
         """Add the duration of an action that succeeds to those of the layer at an index, if it counts."""
         start = time.perf_counter()
         yield
